@@ -14,7 +14,7 @@ namespace lockstep {
 /// Holds a copy of the handle. The communicator stays the program's: lockstep duplicates it, sends
 /// no message on it, and never frees it.
 /// Threads: any. Errors: none here. The first user of the handle throws Error (code usage) if the
-/// handle is not one of the MPI library that lockstep was built with.
+/// handle is not one of the MPI library of this process.
 class MpiCommHandle {
  public:
   /// From an MPI_Comm: a pointer to a class in Open MPI, an int in MPICH and its relatives.

@@ -89,9 +89,20 @@ class MpiLife {
   int thread_level_ = MpiConstants::kThreadSingle;
 };
 
-/// Loads no MPI library: a process that is alone needs none.
-bool mpi_is_up() {
-  const detail::MpiLibrary* mpi = detail::loaded_mpi();
+/// The library of this process; null: none. A process that nobody launched needs none, so it may
+/// have what lockstep cannot use.
+const detail::MpiLibrary* usable_mpi() {
+  try {
+    return detail::loaded_mpi();
+  } catch (const Error&) {
+    if (!detail::is_started_by_hand()) {
+      throw;
+    }
+    return nullptr;
+  }
+}
+
+bool is_up(const detail::MpiLibrary* mpi) {
   if (mpi == nullptr) {
     return false;
   }
@@ -109,13 +120,11 @@ bool mpi_is_up() {
 void check_world_size(const detail::LaunchEnvironment& launch, const detail::MpiComm& world) {
   const int size = world.size();
   const bool agrees = launch.world_size == 0 || launch.world_size == size;
-  LOCKSTEP_CHECK_CODE(
-      world.all_agree(agrees), ExitCode::environment, "rank ", world.rank(),
-      ": the launcher started ", launch.world_size, " ranks (", launch.size_variable,
-      "), but MPI sees a world of ", size, ": the library of this process is ",
-      detail::mpi_facts().library,
-      "; start the program with the mpirun of that library, or with srun --mpi=pmix, or name the "
-      "launcher's library in LOCKSTEP_MPI");
+  LOCKSTEP_CHECK_CODE(world.all_agree(agrees), ExitCode::environment, "rank ", world.rank(),
+                      ": the launcher started ", launch.world_size, " ranks (",
+                      launch.size_variable, "), but MPI sees a world of ", size,
+                      ". The library of this process is ", detail::mpi_facts().library, "; ",
+                      detail::advice_on_mpi());
 }
 
 }  // namespace
@@ -171,8 +180,8 @@ MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Imp
                       "has failed, and MPI cannot start again; end this process, and start all "
                       "ranks again from the last snapshot");
   detail::give(detail::LifeSign::starting);
-  if (mpi_is_up()) {
-    impl_->join(detail::load_mpi().world(), {}, options);
+  if (const detail::MpiLibrary* mpi = usable_mpi(); is_up(mpi)) {
+    impl_->join(mpi->world(), {}, options);
     detail::give(detail::LifeSign::up);
     return;
   }
@@ -185,7 +194,11 @@ MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Imp
 
 MpiSession::MpiSession(MpiCommHandle comm, CommunicatorOptions options)
     : impl_(std::make_unique<Impl>()) {
-  LOCKSTEP_CHECK(mpi_is_up(),
+  const detail::MpiLibrary* mpi = detail::loaded_mpi();
+  LOCKSTEP_CHECK(mpi != nullptr,
+                 "the program passed a communicator, but this process has no MPI library; link the "
+                 "program to a shared one, of Open MPI or of MPICH or a relative");
+  LOCKSTEP_CHECK(is_up(mpi),
                  "the program passed a communicator, but has not started MPI; call "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) first");
   impl_->join(detail::program_comm(comm), {}, options);

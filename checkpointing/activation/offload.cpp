@@ -10,9 +10,10 @@ namespace {
 
 std::shared_ptr<activation::OffloadStore> new_store(const std::vector<at::Tensor>& parameters,
                                                     const OffloadOptions& options) {
-  LOCKSTEP_CHECK(options.min_bytes() >= 0 && options.prefetch() >= 0,
-                 "OffloadOptions: min_bytes is ", options.min_bytes(), " and prefetch ",
-                 options.prefetch(), ", neither may be negative");
+  LOCKSTEP_CHECK(options.min_bytes() >= 0 && options.prefetch() >= 0 && options.max_bytes() >= 0,
+                 "OffloadOptions: min_bytes is ", options.min_bytes(), ", prefetch ",
+                 options.prefetch(), " and max_bytes ", options.max_bytes(),
+                 ", none may be negative");
   activation::SavedTensorPolicy* outer = activation::HookScope::top();
   LOCKSTEP_CHECK(dynamic_cast<activation::Region*>(outer) == nullptr &&
                      dynamic_cast<activation::SlotFiller*>(outer) == nullptr,

@@ -9,6 +9,7 @@
 #pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -27,6 +28,9 @@ struct OffloadOptions {
   /// How many further tensors are fetched while backward uses the one that it asked for. Requires:
   /// not negative.
   TORCH_ARG(int64_t, prefetch) = 2;
+  /// Tensors beyond this many bytes, of all that one object moves, stay on their device. Requires:
+  /// not negative.
+  TORCH_ARG(int64_t, max_bytes) = std::numeric_limits<int64_t>::max();
 };
 
 /// Moves the tensors that autograd saves in the lifetime of the object to host memory. Backward

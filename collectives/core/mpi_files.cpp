@@ -1,5 +1,6 @@
 #include <lockstep/collectives/impl/mpi_files.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -7,8 +8,9 @@ namespace lockstep::detail {
 namespace {
 
 // Both kinds keep their binary interface for as long as they keep this number.
-const char* const open_mpi_name = "libmpi.so.40";
-const char* const mpich_names[] = {"libmpi.so.12", "libmpich.so.12"};  // the second is Debian's
+using Names = std::vector<std::string>;
+const Names open_mpi_names = {"libmpi.so.40", "libmpi_ibm.so.3"};  // the second is Spectrum MPI's
+const Names mpich_names = {"libmpi.so.12", "libmpich.so.12"};      // the second is Debian's
 
 /// The folder of the first mpirun in PATH, links followed; empty: there is none.
 std::filesystem::path folder_of_mpirun() {
@@ -34,31 +36,27 @@ std::vector<std::string> mpi_files() {
     return {named};
   }
   const auto is_set = [](const char* variable) { return std::getenv(variable) != nullptr; };
-  std::vector<std::string> names;
-  const auto add_mpich = [&] {
-    names.insert(names.end(), std::begin(mpich_names), std::end(mpich_names));
-  };
+  std::vector<Names> kinds = {open_mpi_names, mpich_names};
   if (is_set("OMPI_COMM_WORLD_SIZE")) {
-    names = {open_mpi_name};
-  } else if (is_set("PMI_SIZE") || is_set("PMI_RANK") || is_set("MV2_COMM_WORLD_SIZE")) {
-    add_mpich();
-    names.emplace_back(open_mpi_name);
-  } else {
-    names = {open_mpi_name};
-    add_mpich();
+    kinds = {open_mpi_names};
+  } else if (is_set("PMI_SIZE") || is_set("PMI_RANK") || is_set("MV2_COMM_WORLD_SIZE") ||
+             is_set("PALS_RANKID")) {
+    kinds = {mpich_names, open_mpi_names};
   }
-  std::vector<std::string> files;
   const std::filesystem::path programs = folder_of_mpirun();
-  for (const std::string& name : names) {
-    for (const char* folder : {"lib", "lib64"}) {
-      const auto file = programs.parent_path() / folder / name;
-      std::error_code failure;
-      if (!programs.empty() && std::filesystem::exists(file, failure)) {
-        files.push_back(file.string());
+  std::vector<std::string> files;
+  for (const Names& names : kinds) {
+    for (const std::string& name : names) {
+      for (const char* folder : {"lib", "lib64"}) {
+        const auto file = programs.parent_path() / folder / name;
+        std::error_code failure;
+        if (!programs.empty() && std::filesystem::exists(file, failure)) {
+          files.push_back(file.string());
+        }
       }
     }
+    files.insert(files.end(), names.begin(), names.end());
   }
-  files.insert(files.end(), names.begin(), names.end());
   return files;
 }
 

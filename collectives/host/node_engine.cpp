@@ -307,6 +307,9 @@ void NodeEngine::wait_for(const PendingOperation& operation) {
       if (!note && backoff.seconds() >= kSecondsUntilNoted) {
         note.emplace("a wait for " + operation.call.describe(), group_->own_activity());
       }
+      if (on_check_) {
+        on_check_();
+      }
       check_device();
       check_peers(operation, backoff);
     }

@@ -69,6 +69,8 @@ class NodeEngine final : public LeavableCalls, public std::enable_shared_from_th
   const std::shared_ptr<Attendance>& attendance() const { return attendance_; }
   /// Called again and again while this rank waits.
   void on_idle(std::function<void()> callback) { on_idle_ = std::move(callback); }
+  /// Called about once a millisecond while this rank waits.
+  void on_check(std::function<void()> callback) { on_check_ = std::move(callback); }
   const std::string& name() const override { return name_; }
   bool has_failed() const override { return failure_ != nullptr; }
   void leave_step(uint64_t round, const std::string& cause) override;
@@ -127,6 +129,7 @@ class NodeEngine final : public LeavableCalls, public std::enable_shared_from_th
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
   std::function<void()> on_idle_;
+  std::function<void()> on_check_;
   std::shared_ptr<Attendance> attendance_;  // null: ranks do not leave collectives
   std::string name_;
   std::shared_ptr<Leave> leave_;

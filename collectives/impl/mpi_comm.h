@@ -50,6 +50,9 @@ class MpiComm {
   /// The next message of `source`, or of any rank, if one has arrived.
   std::optional<MpiEnvelope> arrived(int source = kAnyMpiSource) const;
 
+  /// Lets MPI move the messages of this process that are under way. Nothing after MPI_Finalize.
+  void progress() const;
+
   /// These wait.
   void wait(MpiRequest& request) const;
   MpiEnvelope next_from(int source) const;

@@ -10,9 +10,10 @@ namespace lockstep::detail {
 /// folder is one for the dynamic linker.
 ///   LOCKSTEP_MPI         a file or a name: this one alone
 ///   else, by launcher    Open MPI's mpirun: Open MPI alone; a launcher of PMI (hydra, srun
-///                        --mpi=pmi2, Cray): MPICH and its relatives, then Open MPI; others: Open
+///                        --mpi=pmi2, PALS): MPICH and its relatives, then Open MPI; others: Open
 ///                        MPI, then MPICH
-/// Of each kind, the library that lies beside the mpirun of PATH comes first.
+/// Of a kind, the library that lies beside the mpirun of PATH comes before those that the dynamic
+/// linker finds. Spectrum MPI is of Open MPI's kind.
 std::vector<std::string> mpi_files();
 
 }  // namespace lockstep::detail

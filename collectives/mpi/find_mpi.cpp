@@ -17,20 +17,15 @@ namespace lockstep::detail {
 namespace {
 
 std::atomic<const MpiLibrary*> the_library{nullptr};
-
-std::string name_of(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);
-}
+bool is_found_here = false;  // by load_mpi()
+std::string not_loaded;      // what load_mpi() tried before
 
 /// The files of this process that have MPI's functions, each once. A profiler's functions have the
 /// names MPI_…, those with PMPI_… are the library's own.
 std::vector<std::string> libraries_of_process() {
   std::vector<std::string> found;
   for (const std::string& path : loaded_libraries()) {
-    if (name_of(path).rfind("libmp", 0) != 0) {
-      continue;
-    }
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     void* function = library == nullptr ? nullptr : dlsym(library, "PMPI_Init_thread");
     Dl_info info{};
     if (function != nullptr && dladdr(function, &info) != 0 &&
@@ -44,16 +39,17 @@ std::vector<std::string> libraries_of_process() {
   return found;
 }
 
-/// The functions of a file of this process.
+/// The functions of a file of this process, which Open MPI's plugins take from its global scope.
 std::unique_ptr<MpiLibrary> functions_of(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
   LOCKSTEP_CHECK_CODE(library != nullptr, ExitCode::environment, "cannot use the MPI library ",
                       path, ": ", dlerror());
   if (dlsym(library, "ompi_mpi_comm_world") != nullptr) {
     return std::make_unique<MpiFunctions<OpenMpiAbi>>(library);
   }
+  const std::string name = path.substr(path.rfind('/') + 1);
   LOCKSTEP_CHECK_CODE(
-      name_of(path).find(".so.12") != std::string::npos, ExitCode::environment,
+      name.find(".so.12") != std::string::npos, ExitCode::environment,
       "the MPI library of this process is ", path,
       ", which has neither the binary interface of Open MPI (libmpi.so.40) nor that of MPICH and "
       "its relatives (libmpi.so.12); use one of these");
@@ -82,23 +78,34 @@ const MpiLibrary* loaded_mpi() {
 }
 
 const MpiLibrary& load_mpi() {
-  std::string tried;
-  for (const std::string& file :
-       loaded_mpi() == nullptr ? mpi_files() : std::vector<std::string>()) {
-    // Open MPI's plugins take its functions from the process.
-    if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+  if (const MpiLibrary* found = loaded_mpi()) {
+    return *found;
+  }
+  for (const std::string& file : mpi_files()) {
+    if (dlopen(file.c_str(), RTLD_LAZY | RTLD_GLOBAL) != nullptr) {
       LOCKSTEP_CHECK_CODE(loaded_mpi() != nullptr, ExitCode::environment, file,
                           " is no MPI library; name one in LOCKSTEP_MPI");
-      break;
+      is_found_here = true;
+      return *loaded_mpi();
     }
-    tried += "\n  " + std::string(dlerror());
+    not_loaded += "\n  " + std::string(dlerror());
   }
-  LOCKSTEP_CHECK_CODE(loaded_mpi() != nullptr, ExitCode::environment,
-                      "a launcher started this rank, but the dynamic linker finds no MPI library; "
-                      "install that of the launcher (Debian: libopenmpi3 or libmpich12), or name "
-                      "its file in LOCKSTEP_MPI. Tried:",
-                      tried);
-  return *loaded_mpi();
+  throw Error(
+      "a launcher started this rank, but the dynamic linker finds no MPI library; install that of "
+      "the launcher (Debian: libopenmpi3 or libmpich12; Cray: module load cray-mpich-abi), or name "
+      "its file in LOCKSTEP_MPI. Tried:" +
+          not_loaded,
+      ExitCode::environment);
+}
+
+std::string advice_on_mpi() {
+  if (!is_found_here) {
+    return "the program, or a library of it, is linked to that one: use its mpirun, or link both "
+           "to the launcher's";
+  }
+  return "lockstep found that one: use its mpirun (under srun --mpi=pmix for Open MPI, "
+         "--mpi=pmi2 for MPICH), or name the launcher's library in LOCKSTEP_MPI" +
+         (not_loaded.empty() ? "" : ". Not loaded:" + not_loaded);
 }
 
 }  // namespace lockstep::detail

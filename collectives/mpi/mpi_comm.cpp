@@ -18,6 +18,12 @@ const MpiLibrary& mpi() {
   return *loaded_mpi();
 }
 
+/// Before MPI_Finalize.
+bool is_running() {
+  int finalized = 0;
+  return mpi().finalized(&finalized) == MpiConstants::kSuccess && finalized == 0;
+}
+
 }  // namespace
 
 void check_mpi(int code, const char* call) {
@@ -103,8 +109,7 @@ MpiComm MpiComm::node_of(MpiHandle comm) {
 }
 
 MpiComm::~MpiComm() {
-  int finalized = 0;
-  if (valid() && mpi().finalized(&finalized) == MpiConstants::kSuccess && finalized == 0) {
+  if (valid() && is_running()) {
     mpi().comm_free(comm_);
   }
 }
@@ -188,6 +193,12 @@ std::optional<MpiEnvelope> MpiComm::arrived(int source) const {
   MpiEnvelope message;
   check(mpi().iprobe(source, comm_, &found, &message), "MPI_Iprobe");
   return found != 0 ? std::optional<MpiEnvelope>(message) : std::nullopt;
+}
+
+void MpiComm::progress() const {
+  if (is_running()) {
+    arrived();
+  }
 }
 
 void MpiComm::wait(MpiRequest& request) const {

@@ -167,7 +167,7 @@ class MpiInterNode final : public InterNode {
     return true;
   }
 
-  void progress() override { calls_comm_.arrived(); }
+  void progress() override { calls_comm_.progress(); }
 
   void tell(const std::string& text) override { signs_.tell(text); }
   void tell_at_last(const std::string& text) noexcept override {

@@ -16,7 +16,7 @@ using Blocks = std::vector<std::shared_ptr<SharedMemory>>;
 
 /// The MPI communicators of one group of ranks.
 struct MpiRanks {
-  MpiComm all;
+  std::shared_ptr<const MpiComm> all;
   MpiComm node;
   std::shared_ptr<std::atomic<bool>> failed;
 
@@ -32,8 +32,8 @@ struct MpiRanks {
     } catch (const Error& error) {
       reason = error.what();
     }
-    LOCKSTEP_CHECK_CODE(all.all_agree(reason.empty()), ExitCode::environment,
-                        reason.empty() ? c10::str("rank ", all.rank(), ": another node cannot ",
+    LOCKSTEP_CHECK_CODE(all->all_agree(reason.empty()), ExitCode::environment,
+                        reason.empty() ? c10::str("rank ", all->rank(), ": another node cannot ",
                                                   "share memory among its ranks")
                                        : reason);
     return blocks;
@@ -49,7 +49,7 @@ class MpiTransport final : public HostTransport {
  private:
   std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>& wishes) override {
     const SplitWish& own = wishes[static_cast<size_t>(rank())];
-    MpiComm part = MpiComm::split(ranks_.all.get(),
+    MpiComm part = MpiComm::split(ranks_.all->get(),
                                   own.color < 0 ? MpiComm::kNoColor : static_cast<int>(own.color),
                                   static_cast<int>(own.key));
     return part.valid() ? make_mpi_transport(std::move(part), engine().options(), ranks_.failed)
@@ -82,16 +82,18 @@ std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, MpiComm node,
   if (comm.size() == 1) {
     return make_solo_transport();
   }
-  MpiRanks ranks{std::move(comm), std::move(node), failed};
-  const NodeLayout layout = find_nodes(ranks.all, ranks.node);
-  NodeEngine::World world{ranks.all.rank(), ranks.all.size(), layout.ranks_of_this_node(),
-                          ranks.all.job_ranks()};
+  MpiRanks ranks{std::make_shared<const MpiComm>(std::move(comm)), std::move(node), failed};
+  const NodeLayout layout = find_nodes(*ranks.all, ranks.node);
+  NodeEngine::World world{ranks.all->rank(), ranks.all->size(), layout.ranks_of_this_node(),
+                          ranks.all->job_ranks()};
   std::unique_ptr<NodeGroup> group = make_group(ranks);
-  auto inter_node = layout.nodes.size() > 1 ? make_mpi_inter_node(ranks.all, layout) : nullptr;
+  auto inter_node = layout.nodes.size() > 1 ? make_mpi_inter_node(*ranks.all, layout) : nullptr;
   auto engine = std::make_shared<NodeEngine>(std::move(world), std::move(group), options,
                                              std::move(inter_node));
   engine->on_failure([failed] { failed->store(true); });
   engine->leave_with_the_process();
+  // MPI may have returned from a collective while a peer in it still needs this rank's messages.
+  engine->on_check([all = ranks.all] { all->progress(); });
   return std::make_shared<MpiTransport>(std::move(ranks), std::move(engine));
 }
 

@@ -66,10 +66,9 @@ Finding check_ranks(const Ranks& ranks) {
   for (const RankFacts& rank : ranks) {
     ++hosts[rank.host];
     if (rank.launched > 0 && rank.launched != rank.size) {
-      return failure(
-          text("the launcher started ", rank.launched, " ranks, MPI sees ", rank.size),
-          "start the program with the mpirun of the MPI library that it is linked to, or "
-          "with srun --mpi=pmix");
+      return failure(text("the launcher started ", rank.launched, " ranks, MPI sees ", rank.size),
+                     text("start the program with the mpirun of its MPI library, ", rank.mpi,
+                          ", or name the launcher's library in LOCKSTEP_MPI"));
     }
   }
   const std::string what =

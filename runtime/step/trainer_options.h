@@ -105,9 +105,11 @@ struct TrainerOptions {
   /// together, with memory that they share counted once. For example "20 GiB". It counts tensors:
   /// weights, gradients, states and activations, not the process itself. Several ranks then use
   /// shard_optimizer, on hosts share_weights, and devices offload_states and OffloadActivations,
-  /// until it is measured what fits. The first two updates, on devices three, keep as few
-  /// activations as possible and are measured; then the fastest plan within the budget is chosen:
-  /// what is recomputed, and whether activations and states stay on the device. Rank 0 prints it,
+  /// until it is measured what fits. The first two updates keep as few activations as
+  /// possible and are measured; on a device that has room for those that were moved, so is a third,
+  /// which leaves them there. Then the fastest plan within the budget is chosen: what is
+  /// recomputed, and whether the states stay on the device. At most a quarter of the free memory of
+  /// the host, divided by the ranks of a node, takes activations. Rank 0 prints it,
   /// and the memory that the next micro-batches use; see Trainer::memory_report(). The bits are
   /// those of a run without. A budget that is too small is an Error on every rank that names the
   /// smallest one that works. A model without an activation_chain and without a

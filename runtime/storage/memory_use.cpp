@@ -2,9 +2,11 @@
 #include <lockstep/checkpointing/activation/impl/activation_budget.h>
 #include <lockstep/runtime/memory_use.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 namespace lockstep {
@@ -58,6 +60,24 @@ std::optional<int64_t> resident_memory() {
     }
   }
   return std::nullopt;
+}
+
+int64_t free_host_memory() {
+  const auto number_in = [](const char* path) -> std::optional<int64_t> {
+    long long number = 0;
+    return std::ifstream(path) >> number ? std::optional<int64_t>(number) : std::nullopt;
+  };
+  int64_t free = std::numeric_limits<int64_t>::max();
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kib) == 1) {
+      free = kib * 1024;
+    }
+  }
+  const auto most = number_in("/sys/fs/cgroup/memory.max");  // "max" where there is no limit
+  const auto used = number_in("/sys/fs/cgroup/memory.current");
+  return most && used ? std::min(free, std::max<int64_t>(0, *most - *used)) : free;
 }
 
 std::string memory_line(const ArenaMemory& arena) {

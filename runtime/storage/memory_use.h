@@ -32,6 +32,10 @@ std::optional<DeviceMemory> device_memory(c10::Device device);
 /// does not tell.
 std::optional<int64_t> resident_memory();
 
+/// Bytes that this process could still take without swapping: of the machine and of its container
+/// (cgroup). Without either, the largest number.
+int64_t free_host_memory();
+
 /// All of these bytes, on the device and on the host.
 int64_t total(const ArenaMemory& arena);
 

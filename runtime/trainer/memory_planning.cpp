@@ -1,3 +1,4 @@
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/checkpointing/activation/offload.h>
@@ -18,6 +19,8 @@ namespace lockstep::detail {
 namespace {
 
 constexpr int64_t watched_micro_batches = 3;
+// The allocator of page-locked memory takes up to twice the bytes, and others need memory, too.
+constexpr int64_t host_share = 4;
 // By then each rank that has data has a plan.
 constexpr int64_t window_of_states = 5;
 
@@ -57,11 +60,15 @@ int64_t total_bytes(const std::vector<ModelTensor>& tensors) {
   return bytes;
 }
 
-/// Whether the inputs of all regions would move to the host; smaller ones stay on the device.
-bool all_move(const ChainCosts& costs) {
-  return std::all_of(costs.begin(), costs.end(), [](const StageCosts& stage) {
-    return stage.output_bytes >= OffloadOptions().min_bytes();
-  });
+/// Whether hardly any input of a stage, which is the output of the one before, would stay on the
+/// device because it is small.
+bool inputs_move(const ChainCosts& costs) {
+  int64_t staying = 0;
+  for (size_t index = 0; index + 1 < costs.size(); ++index) {
+    const int64_t bytes = costs[index].output_bytes;
+    staying += bytes < OffloadOptions().min_bytes() ? bytes : 0;
+  }
+  return staying <= OffloadOptions().min_bytes();
 }
 
 /// The plan of a chain whose activations are on the host: each stage is a region, so that backward
@@ -120,7 +127,8 @@ MemoryPlanning::MemoryPlanning(const TrainerOptions& options, c10::Device device
       agreement_(agreement),
       activations_(activations),
       storage_(storage),
-      moves_activations_(is_active() && !device.is_cpu()) {}
+      moves_activations_(is_active() && !device.is_cpu()),
+      host_room_(free_host_memory() / host_share / agreement.communicator().local_size()) {}
 
 int MemoryPlanning::ranks() const {
   return device_.is_cpu() ? agreement_.communicator().local_size() : 1;
@@ -177,6 +185,9 @@ void MemoryPlanning::begin_window() {
     excess_ = 0;
     if (moves_activations_ && have_activations_room()) {
       moves_activations_ = false;  // the next window measures how much they need
+      if (at::HostAllocator* host = at::getHostAllocator(device_.type())) {
+        host->empty_cache();
+      }
       if (const PlannedChain::Planned* planned = activations_.planned()) {
         activations_.use(plan_checkpoints(planned->costs, least_activation_bytes(planned->costs)));
       }
@@ -228,7 +239,8 @@ double MemoryPlanning::copy_seconds() const {
 }
 
 int64_t MemoryPlanning::least_peak() const {
-  return std::max(least_->whole, first_peak_);
+  // With activations on the host no smaller plan makes up for what a prediction misses.
+  return std::max(least_->whole + (moves_activations_ ? excess_ : 0), first_peak_);
 }
 
 std::vector<at::Tensor> MemoryPlanning::model_tensors() const {
@@ -247,7 +259,7 @@ void MemoryPlanning::run_here(const std::function<void()>& micro_batch) {
     micro_batch();
     return;
   }
-  const OffloadActivations offload(model_tensors());
+  const OffloadActivations offload(model_tensors(), OffloadOptions().max_bytes(host_room_));
   micro_batch();
   moved_bytes_ = std::max(moved_bytes_, offload.figures().bytes);
 }
@@ -273,8 +285,9 @@ bool MemoryPlanning::run(const std::function<void()>& micro_batch) {
     input_bytes_ = bytes;
     first_peak_ = std::max(first_peak_, peaks.whole);
     chosen_.reset();
+    moves_activations_ = !device_.is_cpu();  // a larger input may need it
     const PlannedChain::Planned* planned = activations_.planned();
-    if (moves_activations_ && planned != nullptr && all_move(planned->costs)) {
+    if (moves_activations_ && planned != nullptr && inputs_move(planned->costs)) {
       activations_.use(one_stage_at_a_time(planned->costs));
     }
     return false;
@@ -286,7 +299,7 @@ bool MemoryPlanning::run(const std::function<void()>& micro_batch) {
   measured_peak_ = std::max(measured_peak_, peaks.whole);
   if (peaks.whole > chosen_->peak_bytes) {
     excess_ += peaks.whole - chosen_->peak_bytes;
-    is_due_ = chosen_->plan.has_value() &&
+    is_due_ = (chosen_->plan.has_value() || moves_activations_) &&
               peaks.whole > budget() - state_bytes(options_.offload_states());
   }
   return ++watched_ == watched_micro_batches;
@@ -324,8 +337,9 @@ void MemoryPlanning::plan() {
   }
   chosen_ = choose(options_.offload_states());
   if (!chosen_->fits) {
-    throw too_small(state_bytes(options_.offload_states()) + least_peak(),
-                    "a step that keeps as few activations as possible");
+    throw too_small(
+        state_bytes(options_.offload_states()) + std::max(chosen_->peak_bytes, first_peak_),
+        "a step that keeps as few activations as possible");
   }
   if (chosen_->plan) {
     activations_.use(*chosen_->plan);

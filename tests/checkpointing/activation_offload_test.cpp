@@ -35,7 +35,8 @@ struct Figures {
   OffloadActivations::Figures offload;
 };
 
-Figures trial_of(Sequential net, bool offloads, bool checkpointed) {
+Figures trial_of(Sequential net, bool offloads, bool checkpointed,
+                 const OffloadOptions& options = {}) {
   Figures figures;
   for (at::Tensor& parameter : net->parameters()) {
     parameter.mutable_grad() = torch::zeros_like(parameter);
@@ -46,7 +47,7 @@ Figures trial_of(Sequential net, bool offloads, bool checkpointed) {
       net,
       [&](const at::Tensor& in) {
         if (offloads) {
-          offload.emplace(net);
+          offload.emplace(net, options);
         }
         return run(net, in, checkpointed);
       },
@@ -77,6 +78,19 @@ TEST(OffloadedTensors, OffloadMovesTheInputsOfCheckpointedRegions) {
   expect_equal(plain.trial, ours.trial);
   EXPECT_LT(ours.peak, plain.peak * 3 / 4);
   EXPECT_GE(ours.offload.tensors, 7);
+}
+
+TEST(OffloadedTensors, NoMoreThanMaxBytesMove) {
+  Sequential net = deep();
+  const Figures plain = trial_of(net, false, false);
+  const int64_t all = trial_of(net, true, false).offload.bytes;
+  for (const int64_t most : {int64_t{0}, int64_t{1}, all / 2, all}) {
+    const Figures ours = trial_of(net, true, false, OffloadOptions().max_bytes(most));
+    expect_equal(plain.trial, ours.trial);
+    EXPECT_LE(ours.offload.bytes, most);
+    EXPECT_GT(ours.offload.bytes, most - all / 4);
+  }
+  EXPECT_THROW(trial_of(net, true, false, OffloadOptions().max_bytes(-1)), Error);
 }
 
 TEST(OffloadedTensors, OffloadLeavesWeightsIntegersAndSmallTensors) {

@@ -79,7 +79,7 @@ TEST(MpiChoice, TheLibraryOfAnotherLauncherIsNamedInOneSentence) {
   const Finished run = by_mpich("LOCKSTEP_MPI=libmpi.so.40");
   EXPECT_NE(run.code, 0);
   EXPECT_THAT(run.output, HasSubstr("the launcher started 2 ranks (PMI_SIZE), but MPI sees a world "
-                                    "of 1: the library of this process is Open MPI v"));
+                                    "of 1. The library of this process is Open MPI v"));
   EXPECT_THAT(run.output, HasSubstr("name the launcher's library in LOCKSTEP_MPI"));
 }
 
@@ -87,7 +87,10 @@ TEST(MpiChoice, TwoLibrariesInOneProcessAreRefused) {
   if (!mpich_is_here()) {
     GTEST_SKIP() << "there is no MPICH beside the other MPI";
   }
-  const Finished run = probe("LD_PRELOAD=libmpich.so.12:libmpi.so.40");
+  const std::string both = "LD_PRELOAD=libmpich.so.12:libmpi.so.40";
+  const Finished alone = probe(both);
+  EXPECT_EQ(alone.output, "rank 0 of 1, MPI ''\n") << "it needs none";
+  const Finished run = probe("PMI_SIZE=2 " + both);
   EXPECT_EQ(run.code, kEnvironment);
   EXPECT_THAT(run.output, AllOf(HasSubstr("two MPI libraries are loaded, "), HasSubstr("libmpich"),
                                 HasSubstr("libmpi.so.40")));

@@ -17,7 +17,7 @@ class MpiFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"LOCKSTEP_MPI", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
-                             "MV2_COMM_WORLD_SIZE", "PMIX_RANK"}) {
+                             "MV2_COMM_WORLD_SIZE", "PALS_RANKID", "PMIX_RANK"}) {
       unsetenv(name);
     }
     folder_ = ::testing::TempDir() + "/mpi-files-XXXXXX";
@@ -30,21 +30,24 @@ class MpiFiles : public ::testing::Test {
 };
 
 TEST_F(MpiFiles, WithoutALauncherOpenMpiComesBeforeMpich) {
-  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.40", "libmpi.so.12", "libmpich.so.12"));
+  EXPECT_THAT(detail::mpi_files(),
+              ElementsAre("libmpi.so.40", "libmpi_ibm.so.3", "libmpi.so.12", "libmpich.so.12"));
   setenv("PMIX_RANK", "0", 1);
-  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.40", "libmpi.so.12", "libmpich.so.12"));
+  EXPECT_THAT(detail::mpi_files(),
+              ElementsAre("libmpi.so.40", "libmpi_ibm.so.3", "libmpi.so.12", "libmpich.so.12"));
 }
 
 TEST_F(MpiFiles, RanksOfOpenMpisLauncherTakeNoOtherLibrary) {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   setenv("PMI_RANK", "0", 1);
-  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.40"));
+  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.40", "libmpi_ibm.so.3"));
 }
 
 TEST_F(MpiFiles, RanksOfALauncherOfPmiTakeMpichFirst) {
-  for (const char* variable : {"PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE"}) {
+  for (const char* variable : {"PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE", "PALS_RANKID"}) {
     setenv(variable, "1", 1);
-    EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.12", "libmpich.so.12", "libmpi.so.40"))
+    EXPECT_THAT(detail::mpi_files(),
+                ElementsAre("libmpi.so.12", "libmpich.so.12", "libmpi.so.40", "libmpi_ibm.so.3"))
         << variable;
     unsetenv(variable);
   }
@@ -55,7 +58,7 @@ TEST_F(MpiFiles, TheUsersChoiceIsTheOnlyOne) {
   setenv("LOCKSTEP_MPI", "/opt/mpi/lib/libmpi.so.12", 1);
   EXPECT_THAT(detail::mpi_files(), ElementsAre("/opt/mpi/lib/libmpi.so.12"));
   setenv("LOCKSTEP_MPI", "", 1);
-  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.40"));
+  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.40", "libmpi_ibm.so.3"));
 }
 
 TEST_F(MpiFiles, TheLibraryBesideMpirunComesFirstLinksFollowed) {
@@ -68,8 +71,21 @@ TEST_F(MpiFiles, TheLibraryBesideMpirunComesFirstLinksFollowed) {
   const std::string library = std::filesystem::canonical(tree).string() + "/lib64/libmpi.so.40";
   std::ofstream(library) << "\n";
   setenv("PATH", (folder_ + "::" + tree + "/links").c_str(), 1);
-  EXPECT_THAT(detail::mpi_files(),
-              ElementsAre(library, "libmpi.so.40", "libmpi.so.12", "libmpich.so.12"));
+  EXPECT_THAT(detail::mpi_files(), ElementsAre(library, "libmpi.so.40", "libmpi_ibm.so.3",
+                                               "libmpi.so.12", "libmpich.so.12"));
+}
+
+TEST_F(MpiFiles, TheKindOfTheLauncherComesBeforeTheOneBesideMpirun) {
+  const std::string tree = folder_ + "/tree";
+  std::filesystem::create_directories(tree + "/bin");
+  std::filesystem::create_directories(tree + "/lib");
+  std::ofstream(tree + "/bin/mpirun") << "#!/bin/sh\n";
+  const std::string library = std::filesystem::canonical(tree).string() + "/lib/libmpi.so.40";
+  std::ofstream(library) << "\n";
+  setenv("PATH", (tree + "/bin").c_str(), 1);
+  setenv("PMI_RANK", "0", 1);
+  EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.12", "libmpich.so.12", library,
+                                               "libmpi.so.40", "libmpi_ibm.so.3"));
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ class OffloadStore::Holder final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     if (store_->moves(tensor)) {
       slot_ = store_->add(tensor);
-    } else {
+    }
+    if (!slot_) {
       stays_ = LateFill::detached(tensor);
       version_ = static_cast<uint32_t>(tensor._version());
     }
@@ -97,6 +98,11 @@ std::shared_ptr<OffloadStore::Slot> OffloadStore::add(const at::Tensor& tensor) 
   std::weak_ptr<Slot>& known = by_address_[tensor.const_data_ptr()];
   std::shared_ptr<Slot> slot = known.lock();
   if (!slot || !slot->holds(tensor)) {
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    if (bytes > options_.max_bytes() - added_bytes_) {
+      return nullptr;
+    }
+    added_bytes_ += bytes;
     slot = std::make_shared<Slot>(tensor, slots_.size());
     slots_.push_back(slot);
     known = slot;

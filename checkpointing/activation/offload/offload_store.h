@@ -50,7 +50,8 @@ class OffloadStore final : public SavedTensorPolicy,
   };
 
   bool moves(const at::Tensor& tensor) const;
-  /// A slot with the tensor's data; an earlier slot if it has the same data.
+  /// A slot with the tensor's data; an earlier slot if it has the same data. Null: the tensor would
+  /// be more than max_bytes.
   std::shared_ptr<Slot> add(const at::Tensor& tensor);
   void move(Slot& slot);
   void move_waiting(bool all);
@@ -63,6 +64,7 @@ class OffloadStore final : public SavedTensorPolicy,
   std::vector<std::weak_ptr<Slot>> slots_;
   std::unordered_map<const void*, std::weak_ptr<Slot>> by_address_;
   std::vector<std::pair<LateFill, std::weak_ptr<Slot>>> waiting_;
+  int64_t added_bytes_ = 0;
   OffloadActivations::Figures figures_;
 };
 

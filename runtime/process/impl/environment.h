@@ -22,7 +22,8 @@ LOCKSTEP_OPTION_NAMES(DeviceTransport, "automatic", "nccl", "staged");
 ///   LOCKSTEP_BACKTRACE 0 or 1: with 1 an Error that quotes a LibTorch error has its C++ backtrace
 ///                     too (as_error)
 /// collectives/ reads LOCKSTEP_REPORT_AFTER (mpi_session.cpp), LOCKSTEP_FLIGHT_RECORD
-/// (flight_record.h) and the launcher's LOCKSTEP_LIFE_SIGNS (life_sign.h).
+/// (flight_record.h), LOCKSTEP_MPI (mpi_files.h) and the launcher's LOCKSTEP_LIFE_SIGNS
+/// (life_sign.h).
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);
 

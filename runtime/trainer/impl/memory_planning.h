@@ -91,6 +91,7 @@ class MemoryPlanning {
   const ActivationPlanning& activations_;
   TrainingStorage& storage_;
   bool moves_activations_;   // to the host
+  int64_t host_room_;        // bytes of activations, at most
   int64_t moved_bytes_ = 0;  // of a micro-batch, the most of those so far
   int64_t windows_ = 0;
   std::optional<ActivationPlanning::Peaks> window_;  // of the open window, so far
