@@ -22,6 +22,8 @@ namespace lockstep {
 /// failed, the destructor returns at once instead, so that the launcher sees this rank die and ends
 /// the others. After a failed collective another one throws Error (exit code peer_lost), because
 /// it would wait for ranks that do not come.
+/// The MPI library: the one of this process, else the launcher's kind of those that the dynamic
+/// linker finds, or LOCKSTEP_MPI (docs/building.md). lockstep is linked to none.
 /// MPI's thread level: MPI_THREAD_SERIALIZED is needed, MPI_THREAD_MULTIPLE is asked for. In
 /// backward on a device, autograd calls the hooks of gradients, and so MPI, from a thread of its
 /// own, while the thread that called backward waits. No two threads of lockstep call MPI at the
@@ -29,8 +31,8 @@ namespace lockstep {
 /// A program that initialises MPI itself calls MPI_Init_thread with one of these two levels.
 /// Errors: Error (code environment) on every rank if MPI's thread level is lower on any rank, if
 /// the launcher started a different number of ranks than MPI sees, if srun started tasks that MPI
-/// cannot join, or if a Slurm job with several tasks starts the program without srun, mpirun or
-/// `lockstep run`.
+/// cannot join, if no MPI library is found or two are loaded, or if a Slurm job with several tasks
+/// starts the program without srun, mpirun or `lockstep run`.
 class MpiSession {
  public:
   explicit MpiSession(CommunicatorOptions options = {});

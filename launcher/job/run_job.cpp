@@ -297,6 +297,12 @@ std::string version_of(const std::string& mpirun) {
   return text.empty() && !has_home() ? "(Open MPI) 5" : text;
 }
 
+/// Ranks look for MPI's library beside the mpirun of PATH (mpi_files.h).
+void put_first_in_path(const std::string& folder) {
+  const char* before = std::getenv("PATH");
+  setenv("PATH", before == nullptr ? folder.c_str() : (folder + ":" + before).c_str(), 1);
+}
+
 }  // namespace
 
 int run_job(const RunOptions& options) {
@@ -341,6 +347,9 @@ int run_job(const RunOptions& options) {
               << " has no entry in the list of users, so mpirun would crash; set HOME, for example "
                  "HOME=/tmp\n";
     return exit_environment;
+  }
+  if (command.uses_mpirun() && options.mpirun.find('/') != std::string::npos) {
+    put_first_in_path(options.mpirun.substr(0, options.mpirun.rfind('/')));
   }
   if (options.min_ranks > command.ranks) {
     std::cerr << "lockstep: --min-ranks " << options.min_ranks << " is more than the job's "

@@ -154,6 +154,15 @@ TEST(LauncherStart, AnMpirunThatIsNotOpenMpisGetsTheOptionsOfHydra) {
   EXPECT_THAT(result.out, HasSubstr(mpirun + " -n 2 -hosts a,b "));
 }
 
+TEST(LauncherStart, AnMpirunThatIsNamedByPathIsTheFirstOfTheRanks) {
+  const Folder folder;
+  const std::string mpirun = folder.path() + "/mpirun";
+  std::ofstream(mpirun) << "#!/bin/sh\necho \"first in PATH: ${PATH%%:*}\"\n";
+  chmod(mpirun.c_str(), 0755);
+  const Launched result = launch({"run", "-n", "2", "--mpirun", mpirun, "--", "/bin/true"});
+  EXPECT_THAT(result.out + result.error, HasSubstr("first in PATH: " + folder.path()));
+}
+
 TEST(LauncherStart, PrefixIsTheFolderThatHasBin) {
   const Launched prefix = launch({"--prefix"});
   EXPECT_EQ(prefix.code, 0);
