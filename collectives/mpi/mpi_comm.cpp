@@ -59,7 +59,9 @@ MpiFacts mpi_facts() {
     return {};
   }
   const std::string version = library->version();
-  return {version.substr(0, version.find_first_of(",\n")), thread_level_name(level)};
+  std::string name = version.substr(0, version.find_first_of(",\n"));
+  std::replace(name.begin(), name.end(), '\t', ' ');  // MPICH's
+  return {name, thread_level_name(level)};
 }
 
 const char* thread_level_name(int level) {
