@@ -1,5 +1,7 @@
 #include <lockstep/amp/update/lane_sums.h>
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/amp/update/lane_sums.cpp"
 #include <hwy/foreach_target.h>
@@ -22,13 +24,24 @@ HWY_INLINE Vector load_wide(const double* from) {
 
 template <typename T>
 HWY_INLINE void add_rows(const T* values, int64_t size, LaneSums& sums) {
+  int64_t i = 0;
+#if HWY_HAVE_SCALABLE  // no arrays of such vectors: the compiler makes vectors of the loop
+  double lanes[LaneSums::kLanes];
+  std::copy_n(sums.lanes, LaneSums::kLanes, lanes);
+  for (; i + LaneSums::kLanes <= size; i += LaneSums::kLanes) {
+    for (int k = 0; k < LaneSums::kLanes; ++k) {
+      const double x = values[i + k];
+      lanes[k] += x * x;
+    }
+  }
+  std::copy_n(lanes, LaneSums::kLanes, sums.lanes);
+#else
   constexpr int kWidth = hn::MaxLanes(Wide());
   constexpr int kVectors = LaneSums::kLanes / kWidth;
   Vector lanes[kVectors];
   for (int k = 0; k < kVectors; ++k) {
     lanes[k] = hn::Load(Wide(), sums.lanes + k * kWidth);
   }
-  int64_t i = 0;
   for (; i + LaneSums::kLanes <= size; i += LaneSums::kLanes) {
     for (int k = 0; k < kVectors; ++k) {
       const Vector x = load_wide(values + i + k * kWidth);
@@ -38,6 +51,7 @@ HWY_INLINE void add_rows(const T* values, int64_t size, LaneSums& sums) {
   for (int k = 0; k < kVectors; ++k) {
     hn::Store(lanes[k], Wide(), sums.lanes + k * kWidth);
   }
+#endif
   for (; i < size; ++i) {
     const double x = values[i];
     sums.lanes[i % LaneSums::kLanes] += x * x;
