@@ -54,11 +54,25 @@ endif()
 
 # What the dynamic loader gets for LibTorch's libraries: by their own run-time paths, then from these folders, then from
 # the system. Sets _needed (lines of ldd) and _missing (names).
+# In a cross build with CMAKE_CROSSCOMPILING_EMULATOR it is the loader of the target that is asked.
 function(_lt_ask_loader folders)
   list(JOIN folders ":" folders)
   file(GLOB asked "${_lib}/libtorch_cpu.so" "${_lib}/libtorch_cuda*.so")
-  execute_process(COMMAND "${CMAKE_COMMAND}" -E env "LD_LIBRARY_PATH=${folders}" ldd ${asked}
-    OUTPUT_VARIABLE needed ERROR_VARIABLE said)
+  set(loader ldd)
+  if(CMAKE_CROSSCOMPILING AND CMAKE_CROSSCOMPILING_EMULATOR)
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" "--sysroot=${CMAKE_SYSROOT}"
+        "-print-file-name=ld-linux-${CMAKE_SYSTEM_PROCESSOR}.so.1"
+      OUTPUT_VARIABLE loader OUTPUT_STRIP_TRAILING_WHITESPACE)
+    set(loader ${CMAKE_CROSSCOMPILING_EMULATOR} "${loader}" --list)
+  endif()
+  set(needed)
+  set(said)
+  foreach(file IN LISTS asked)
+    execute_process(COMMAND "${CMAKE_COMMAND}" -E env "LD_LIBRARY_PATH=${folders}" ${loader} "${file}"
+      OUTPUT_VARIABLE output ERROR_VARIABLE error)
+    string(APPEND needed "${output}")
+    string(APPEND said "${error}")
+  endforeach()
   string(REGEX MATCHALL "[^ \t\n]+ => not found" missing "${needed}")
   list(TRANSFORM missing REPLACE " => .*" "")
   list(REMOVE_DUPLICATES missing)
