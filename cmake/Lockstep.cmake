@@ -18,6 +18,9 @@ add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds;-Wno-stringop-overflow>")
 
+# a * b + c must not become one instruction on some processors only: equal bits on all.
+target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
+
 # LibTorch's libraries are built with NDEBUG. Without it its headers give at::RecordFunction one more member, which the
 # libraries do not set, and check it.
 target_compile_definitions(lockstep_flags INTERFACE "$<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>")
