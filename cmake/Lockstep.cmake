@@ -105,7 +105,8 @@ function(lockstep_link target link)
 endfunction()
 
 # Eight sources are compiled as one, which halves the time of a whole build. A source stays alone
-#   - with kernels: Highway includes it again for each instruction set;
+#   - with kernels: Highway includes it again for each instruction set (and has no precompiled header before it: after one
+#     GCC 12 for aarch64 crashes in arm_sve.h);
 #   - if programs may leave it out or replace it, since a linker takes one object as a whole (SKIP_UNITY_BUILD_INCLUSION).
 function(lockstep_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
@@ -117,7 +118,8 @@ function(lockstep_compile_together target)
     if(source MATCHES "[.]cpp$")
       file(STRINGS "${source}" kernels REGEX "define HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
       if(kernels)
-        set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+        set_source_files_properties("${source}" PROPERTIES
+          SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
       endif()
     endif()
   endforeach()
