@@ -22,10 +22,13 @@ bool says_any(std::string_view text, std::initializer_list<std::string_view> sig
 
 /// The exit code of an error that is known by its text only.
 ExitCode code_of(std::string_view text) {
-  if (says_any(text,
-               {"DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
-                "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
-                "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})) {
+  if (says_any(
+          text,
+          {"DefaultCPUAllocator: can't allocate memory",
+           "DefaultCPUAllocator: not enough memory",  // of a LibTorch with mimalloc, as for Arm
+           "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
+           "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+           "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})) {
     return ExitCode::out_of_memory;
   }
   return says_any(text, {"CUBLAS_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_EXECUTION_FAILED"})

@@ -40,6 +40,10 @@ TEST(AsError, KnowsMemoryThatCouldNotBeHad) {
                                    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"))
                 .code(),
             ExitCode::out_of_memory);
+  // LibTorch's allocator on Arm, where it is mimalloc's.
+  EXPECT_EQ(
+      as_error_of(c10::Error(here, "DefaultCPUAllocator: not enough memory: you tried")).code(),
+      ExitCode::out_of_memory);
   // A thread without memory for its stack.
   const auto no_thread = std::make_error_code(std::errc::resource_unavailable_try_again);
   EXPECT_EQ(as_error_of(std::system_error(no_thread)).code(), ExitCode::out_of_memory);
