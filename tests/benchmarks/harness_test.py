@@ -229,6 +229,15 @@ class DataSuite(unittest.TestCase):
         row, = data.run(FakeMeasurement(self.RECORDS), re.compile("alone"))
         self.assertAlmostEqual(row.ratio, 39.0)
 
+    def test_weights_that_a_host_shares_are_predicted_where_it_has_several_ranks(self):
+        steps = [record("gpt", variant, 1.0, 2.0, 9.0) for variant in ("ours-fp16", "sharded-fp16", "shared-fp16")]
+        measurement = FakeMeasurement([*self.REDUCTIONS, *steps])
+        found, asked = self.run_suite(measurement, "^1gbit 2 x 2 gpt .*prediction")
+        self.assertEqual([row.name for row in found],
+                         [f"1gbit 2 x 2 gpt {name}" for name in ("prediction", "sharded prediction", "shared prediction")])
+        self.assertEqual({options for *_, options in asked},
+                         {(), ("--shard-optimizer",), ("--shard-optimizer", "--share-weights")})
+
     def test_nothing_runs_where_no_row_is_wanted(self):
         measurement = FakeMeasurement()
         self.assertEqual(data.run(measurement, re.compile("lstm")), [])
@@ -295,8 +304,8 @@ class TwoHosts(unittest.TestCase):
     def run_suite(self, measurement, only):
         asked = []
 
-        def forecast(build, recorded, network, ranks):
-            asked.append((recorded.name, network, ranks))
+        def forecast(build, recorded, network, ranks, options=()):
+            asked.append((recorded.name, network, ranks, options))
             return 1.9 if recorded.name.endswith(".1") else 1.8
 
         self.addCleanup(setattr, nodes, "forecast_of", nodes.forecast_of)
@@ -304,13 +313,15 @@ class TwoHosts(unittest.TestCase):
         return nodes.run(measurement, re.compile(only)), asked
 
     def test_a_step_has_rows_against_the_peers_local_updates_and_the_prediction(self):
-        steps = [record("gpt", variant, 1.0, 2.0, 9.0) for variant in ("ours-fp16", "local-16", *nodes.STEP_PEERS)]
+        steps = [record("gpt", variant, 1.0, 2.0, 9.0) for variant in ("ours-fp16", "sharded-fp16", "local-16", *nodes.STEP_PEERS)]
         measurement = FakeMeasurement([*self.REDUCTIONS, *steps])
         found, asked = self.run_suite(measurement, "^10gbit 2 x 1 gpt")
         self.assertEqual({(row.name, row.peer_name) for row in found},
                          {("10gbit 2 x 1 gpt", "libtorch-mpi-fused"), ("10gbit 2 x 1 gpt", "python-ddp-fp16"),
-                          ("10gbit 2 x 1 gpt local-16", "synchronous"), ("10gbit 2 x 1 gpt prediction", "predicted")})
-        prediction, = (row for row in found if row.peer_name == "predicted")
+                          ("10gbit 2 x 1 gpt local-16", "synchronous"), ("10gbit 2 x 1 gpt prediction", "predicted"),
+                          ("10gbit 2 x 1 gpt sharded prediction", "predicted")})
+        prediction, sharded = (row for row in found if row.peer_name == "predicted")
+        self.assertAlmostEqual(sharded.ratio, 0.95)
         self.assertAlmostEqual(prediction.ours, 2000.0)  # the median, as in the record
         local, = (row for row in found if row.name.endswith("local-16"))
         self.assertAlmostEqual(local.ours, 4000.0)  # the mean: one update of a round exchanges weights
@@ -318,7 +329,8 @@ class TwoHosts(unittest.TestCase):
         self.assertFalse(prediction.missed)
         network = {"ranks_per_node": 1, "link": {"latency_us": 500000.0, "gigabits_per_second": 10.0,
                                                  "processor_us_per_megabyte": 0.5e6 / ((32 << 20) / 1e6)}}
-        self.assertEqual(asked, [(f"gpt-2.json.{rank}", network, 2) for rank in range(2)])
+        self.assertEqual(asked, [(f"gpt-2.json.{rank}", network, 2, options) for options in ((), ("--shard-optimizer",))
+                                 for rank in range(2)])
         self.assertEqual({job.link for job in measurement.jobs.values() if job.launch == "hosts"},
                          {"10gbit", nodes.UNLIMITED})
 
