@@ -12,21 +12,32 @@ using Names = std::vector<std::string>;
 const Names open_mpi_names = {"libmpi.so.40", "libmpi_ibm.so.3"};  // the second is Spectrum MPI's
 const Names mpich_names = {"libmpi.so.12", "libmpich.so.12"};      // the second is Debian's
 
-/// The folder of the first mpirun in PATH, links followed; empty: there is none.
-std::filesystem::path folder_of_mpirun() {
+/// The folder of this program, links followed; empty: there is no such program.
+std::filesystem::path folder_of(const std::string& program) {
+  std::error_code failure;
+  const auto file = std::filesystem::canonical(program, failure);
+  return failure ? std::filesystem::path() : file.parent_path();
+}
+
+/// The folders of the mpirun that `lockstep run` was told to use, and of the first one in PATH.
+std::vector<std::filesystem::path> folders_of_mpirun() {
+  std::vector<std::filesystem::path> folders;
+  if (const char* told = std::getenv("LOCKSTEP_MPIRUN")) {
+    folders.push_back(folder_of(told));
+  }
   const char* variable = std::getenv("PATH");
   const std::string path = variable == nullptr ? "" : variable;
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = std::min(path.find(':', begin), path.size());
-    std::error_code failure;
-    const auto file =
-        std::filesystem::canonical(path.substr(begin, end - begin) + "/mpirun", failure);
-    if (!failure) {
-      return file.parent_path();
+    folders.push_back(folder_of(path.substr(begin, end - begin) + "/mpirun"));
+    if (!folders.back().empty()) {
+      break;
     }
     begin = end + 1;
   }
-  return {};
+  folders.erase(std::remove(folders.begin(), folders.end(), std::filesystem::path()),
+                folders.end());
+  return folders;
 }
 
 }  // namespace
@@ -43,15 +54,17 @@ std::vector<std::string> mpi_files() {
              is_set("PALS_RANKID")) {
     kinds = {mpich_names, open_mpi_names};
   }
-  const std::filesystem::path programs = folder_of_mpirun();
+  const std::vector<std::filesystem::path> programs = folders_of_mpirun();
   std::vector<std::string> files;
   for (const Names& names : kinds) {
-    for (const std::string& name : names) {
-      for (const char* folder : {"lib", "lib64"}) {
-        const auto file = programs.parent_path() / folder / name;
-        std::error_code failure;
-        if (!programs.empty() && std::filesystem::exists(file, failure)) {
-          files.push_back(file.string());
+    for (const std::filesystem::path& folder : programs) {
+      for (const std::string& name : names) {
+        for (const char* libraries : {"lib", "lib64"}) {
+          const auto file = folder.parent_path() / libraries / name;
+          std::error_code failure;
+          if (std::filesystem::exists(file, failure)) {
+            files.push_back(file.string());
+          }
         }
       }
     }

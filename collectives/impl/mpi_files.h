@@ -12,8 +12,9 @@ namespace lockstep::detail {
 ///   else, by launcher    Open MPI's mpirun: Open MPI alone; a launcher of PMI (hydra, srun
 ///                        --mpi=pmi2, PALS): MPICH and its relatives, then Open MPI; others: Open
 ///                        MPI, then MPICH
-/// Of a kind, the library that lies beside the mpirun of PATH comes before those that the dynamic
-/// linker finds. Spectrum MPI is of Open MPI's kind.
+/// Of a kind, the library that lies beside the mpirun of `lockstep run --mpirun` (which tells it in
+/// LOCKSTEP_MPIRUN), or of PATH, comes before those that the dynamic linker finds. Spectrum MPI is
+/// of Open MPI's kind.
 std::vector<std::string> mpi_files();
 
 }  // namespace lockstep::detail

@@ -297,12 +297,6 @@ std::string version_of(const std::string& mpirun) {
   return text.empty() && !has_home() ? "(Open MPI) 5" : text;
 }
 
-/// Ranks look for MPI's library beside the mpirun of PATH (mpi_files.h).
-void put_first_in_path(const std::string& folder) {
-  const char* before = std::getenv("PATH");
-  setenv("PATH", before == nullptr ? folder.c_str() : (folder + ":" + before).c_str(), 1);
-}
-
 }  // namespace
 
 int run_job(const RunOptions& options) {
@@ -349,7 +343,7 @@ int run_job(const RunOptions& options) {
     return exit_environment;
   }
   if (command.uses_mpirun() && options.mpirun.find('/') != std::string::npos) {
-    put_first_in_path(options.mpirun.substr(0, options.mpirun.rfind('/')));
+    setenv("LOCKSTEP_MPIRUN", options.mpirun.c_str(), 1);  // for the ranks: mpi_files.h
   }
   if (options.min_ranks > command.ranks) {
     std::cerr << "lockstep: --min-ranks " << options.min_ranks << " is more than the job's "

@@ -16,8 +16,8 @@ using ::testing::ElementsAre;
 class MpiFiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"LOCKSTEP_MPI", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK",
-                             "MV2_COMM_WORLD_SIZE", "PALS_RANKID", "PMIX_RANK"}) {
+    for (const char* name : {"LOCKSTEP_MPI", "LOCKSTEP_MPIRUN", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                             "PMI_RANK", "MV2_COMM_WORLD_SIZE", "PALS_RANKID", "PMIX_RANK"}) {
       unsetenv(name);
     }
     folder_ = ::testing::TempDir() + "/mpi-files-XXXXXX";
@@ -86,6 +86,23 @@ TEST_F(MpiFiles, TheKindOfTheLauncherComesBeforeTheOneBesideMpirun) {
   setenv("PMI_RANK", "0", 1);
   EXPECT_THAT(detail::mpi_files(), ElementsAre("libmpi.so.12", "libmpich.so.12", library,
                                                "libmpi.so.40", "libmpi_ibm.so.3"));
+}
+
+TEST_F(MpiFiles, TheMpirunThatLockstepRunWasToldComesBeforeThatOfPath) {
+  const std::string folder = std::filesystem::canonical(folder_).string();
+  for (const char* part : {"/told/bin", "/told/lib", "/path/bin", "/path/lib"}) {
+    std::filesystem::create_directories(folder + part);
+  }
+  for (const char* file : {"/told/bin/my-mpirun", "/told/lib/libmpi.so.40", "/path/bin/mpirun",
+                           "/path/lib/libmpi.so.40"}) {
+    std::ofstream(folder + file) << "\n";
+  }
+  setenv("PATH", (folder + "/path/bin").c_str(), 1);
+  setenv("LOCKSTEP_MPIRUN", (folder + "/told/bin/my-mpirun").c_str(), 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  EXPECT_THAT(detail::mpi_files(),
+              ElementsAre(folder + "/told/lib/libmpi.so.40", folder + "/path/lib/libmpi.so.40",
+                          "libmpi.so.40", "libmpi_ibm.so.3"));
 }
 
 }  // namespace
