@@ -322,6 +322,9 @@ int run_job(const RunOptions& options) {
   if (!options.dry_run) {
     say_removed();  // job_command() asks how much room /dev/shm has
   }
+  if (options.mpirun.find('/') != std::string::npos) {
+    setenv("LOCKSTEP_MPIRUN", options.mpirun.c_str(), 1);  // for the ranks: mpi_files.h
+  }
   const JobCommand command = job_command(options, version);
   for (const std::string& note : command.notes) {
     std::cerr << "lockstep: " << note << "\n";
@@ -341,9 +344,6 @@ int run_job(const RunOptions& options) {
               << " has no entry in the list of users, so mpirun would crash; set HOME, for example "
                  "HOME=/tmp\n";
     return exit_environment;
-  }
-  if (command.uses_mpirun() && options.mpirun.find('/') != std::string::npos) {
-    setenv("LOCKSTEP_MPIRUN", options.mpirun.c_str(), 1);  // for the ranks: mpi_files.h
   }
   if (options.min_ranks > command.ranks) {
     std::cerr << "lockstep: --min-ranks " << options.min_ranks << " is more than the job's "
