@@ -238,7 +238,7 @@ class MpiFunctions final : public MpiLibrary {
   template <typename Handle>
   static Handle own(MpiHandle handle) {
     if constexpr (std::is_pointer_v<Handle>) {
-      return reinterpret_cast<Handle>(handle);
+      return reinterpret_cast<Handle>(handle);  // NOLINT(performance-no-int-to-ptr)
     } else {
       return static_cast<Handle>(static_cast<unsigned>(handle));
     }

@@ -95,6 +95,7 @@ class MpiReduceScatter final : public CollectiveStep {
     }
     started_ = false;
     std::vector<const void*> sources;
+    sources.reserve(static_cast<size_t>(ranks_));
     for (int k = 0; k < ranks_; ++k) {
       sources.push_back(k == rank_ ? input_.at(k * output_.numel + part.begin)
                                    : received_[static_cast<size_t>(k)].data());

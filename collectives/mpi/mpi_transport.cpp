@@ -90,7 +90,7 @@ std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, MpiComm node,
   auto inter_node = layout.nodes.size() > 1 ? make_mpi_inter_node(*ranks.all, layout) : nullptr;
   auto engine = std::make_shared<NodeEngine>(std::move(world), std::move(group), options,
                                              std::move(inter_node));
-  engine->on_failure([failed] { failed->store(true); });
+  engine->on_failure([failed = std::move(failed)] { failed->store(true); });
   engine->leave_with_the_process();
   // MPI may have returned from a collective while a peer in it still needs this rank's messages.
   engine->on_check([all = ranks.all] { all->progress(); });
