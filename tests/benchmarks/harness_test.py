@@ -229,15 +229,6 @@ class DataSuite(unittest.TestCase):
         row, = data.run(FakeMeasurement(self.RECORDS), re.compile("alone"))
         self.assertAlmostEqual(row.ratio, 39.0)
 
-    def test_weights_that_a_host_shares_are_predicted_where_it_has_several_ranks(self):
-        steps = [record("gpt", variant, 1.0, 2.0, 9.0) for variant in ("ours-fp16", "sharded-fp16", "shared-fp16")]
-        measurement = FakeMeasurement([*self.REDUCTIONS, *steps])
-        found, asked = self.run_suite(measurement, "^1gbit 2 x 2 gpt .*prediction")
-        self.assertEqual([row.name for row in found],
-                         [f"1gbit 2 x 2 gpt {name}" for name in ("prediction", "sharded prediction", "shared prediction")])
-        self.assertEqual({options for *_, options in asked},
-                         {(), ("--shard-optimizer",), ("--shard-optimizer", "--share-weights")})
-
     def test_nothing_runs_where_no_row_is_wanted(self):
         measurement = FakeMeasurement()
         self.assertEqual(data.run(measurement, re.compile("lstm")), [])
@@ -352,6 +343,15 @@ class TwoHosts(unittest.TestCase):
                           (("reduce_scatter", "mpi-custom-op"), ("all_gather", "mpi")) for peer in (mpi, rows.LIMIT)])
         self.assertAlmostEqual(found[1].peer, 4 * (32 << 20) / 1e9 * 1e3)
         self.assertEqual({job.ranks for job in measurement.jobs.values()}, {4})
+
+    def test_weights_that_a_host_shares_are_predicted_where_it_has_several_ranks(self):
+        steps = [record("gpt", variant, 1.0, 2.0, 9.0) for variant in ("ours-fp16", "sharded-fp16", "shared-fp16")]
+        measurement = FakeMeasurement([*self.REDUCTIONS, *steps])
+        found, asked = self.run_suite(measurement, "^1gbit 2 x 2 gpt .*prediction")
+        self.assertEqual([row.name for row in found],
+                         [f"1gbit 2 x 2 gpt {name}" for name in ("prediction", "sharded prediction", "shared prediction")])
+        self.assertEqual({options for *_, options in asked},
+                         {(), ("--shard-optimizer",), ("--shard-optimizer", "--share-weights")})
 
     def test_nothing_runs_where_no_row_is_wanted(self):
         measurement = FakeMeasurement()

@@ -23,7 +23,7 @@ FOREIGN = set("""
     opt_level keep_batchnorm_fp32 loss_scale min_loss_scale max_loss_scale num_losses loss_id
     delay_unscale master_params state_dict get_scale convert_syncbn_model SyncBatchNorm
     initial_scale_power scale_loss bfloat16 enabled use_reentrant MPI_Allreduce get_rng_state
-    from_pretrained ncclCommWindowRegister SLURM_NTASKS CUDA_HOME MPI_HOME DMPI_HOME CMAKE_PREFIX_PATH xxhsum initialize
+    from_pretrained ncclCommWindowRegister SLURM_NTASKS CUDA_HOME MPI_HOME DMPI_HOME PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR CMAKE_PREFIX_PATH xxhsum initialize
     --no-deps --no-index --find-links --tool --error-exitcode
     lr_find scale_batch_size FlopCounterMode
     manylinux_2_35
