@@ -112,6 +112,8 @@ function(lockstep_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   if(LOCKSTEP_UNITY)  # GCC takes a source for a header, in which a type of one source alone would be wrong
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    # What includes them names them by their whole path, which ccache does not see.
+    target_compile_options(${target} PRIVATE "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
   endif()
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
