@@ -86,9 +86,8 @@ void train(lockstep::Runtime& runtime, const Options& options) {
   }
   const auto make = [&] { return Net(options.width, options.blocks); };
   Net net = options.plain ? make() : runtime.construct(make);
-  lockstep::Trainer trainer(
-      runtime, net, lockstep::AdamW(1e-3),
-      lockstep::TrainerOptions().shard_optimizer(!options.plain).share_weights(!options.plain));
+  lockstep::Trainer trainer(runtime, net, lockstep::AdamW(1e-3),
+                            lockstep::TrainerOptions().shard_optimizer(!options.plain));
   for (int64_t step = 1; step <= options.steps; ++step) {
     const lockstep::StepReport report = trainer.step([&] {
       const at::Tensor x = torch::randn({4, options.width});

@@ -215,7 +215,7 @@ Run prepare_predict(CLI::App& forecast, const Program&) {
   forecast.add_flag("--shard-optimizer", asked->sharding.optimizer,
                     "With TrainerOptions::shard_optimizer");
   forecast.add_flag("--share-weights", asked->sharding.weights,
-                    "With TrainerOptions::share_weights beside it");
+                    "One copy of the weights per node, as hosts have it by default");
   forecast
       .add_option("--weight-bytes", asked->sharding.weight_element,
                   "Bytes of an element of the weights: 4 (default), or 2 with O2 and O3")

@@ -40,6 +40,21 @@ std::vector<std::filesystem::path> folders_of_mpirun() {
   return folders;
 }
 
+/// Which of these libraries are beside the programs of a folder.
+Names beside(const std::filesystem::path& programs, const Names& names) {
+  Names files;
+  for (const std::string& name : names) {
+    for (const char* libraries : {"lib", "lib64"}) {
+      const auto file = programs.parent_path() / libraries / name;
+      std::error_code failure;
+      if (std::filesystem::exists(file, failure)) {
+        files.push_back(file.string());
+      }
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 std::vector<std::string> mpi_files() {
@@ -55,18 +70,11 @@ std::vector<std::string> mpi_files() {
     kinds = {mpich_names, open_mpi_names};
   }
   const std::vector<std::filesystem::path> programs = folders_of_mpirun();
-  std::vector<std::string> files;
+  Names files;
   for (const Names& names : kinds) {
     for (const std::filesystem::path& folder : programs) {
-      for (const std::string& name : names) {
-        for (const char* libraries : {"lib", "lib64"}) {
-          const auto file = folder.parent_path() / libraries / name;
-          std::error_code failure;
-          if (std::filesystem::exists(file, failure)) {
-            files.push_back(file.string());
-          }
-        }
-      }
+      const Names found = beside(folder, names);
+      files.insert(files.end(), found.begin(), found.end());
     }
     files.insert(files.end(), names.begin(), names.end());
   }

@@ -18,7 +18,7 @@ namespace {
 
 std::atomic<const MpiLibrary*> the_library{nullptr};
 bool is_found_here = false;  // by load_mpi()
-std::string not_loaded;      // what load_mpi() tried before
+std::string not_loaded;      // what the last load_mpi() tried before
 
 /// The files of this process that have MPI's functions, each once. A profiler's functions have the
 /// names MPI_…, those with PMPI_… are the library's own.
@@ -81,6 +81,7 @@ const MpiLibrary& load_mpi() {
   if (const MpiLibrary* found = loaded_mpi()) {
     return *found;
   }
+  not_loaded.clear();
   for (const std::string& file : mpi_files()) {
     if (dlopen(file.c_str(), RTLD_LAZY | RTLD_GLOBAL) != nullptr) {
       LOCKSTEP_CHECK_CODE(loaded_mpi() != nullptr, ExitCode::environment, file,

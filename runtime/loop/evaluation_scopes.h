@@ -37,7 +37,7 @@ class EvalMode {
 /// of batch norm, by their moving averages (TrainerOptions::ema) while the object lives. The
 /// destructor puts back their bits, also when an exception passes. The averages are rounded to the
 /// dtype of the model; masters, moments and integer buffers do not change. Costs one copy of the
-/// trainable weights and of the buffers.
+/// trainable weights and of the buffers, and another of weights that the ranks of a node share.
 ///
 ///   const lockstep::AveragedWeights averaged(trainer, model);
 ///

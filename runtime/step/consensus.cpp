@@ -57,6 +57,7 @@ void Consensus::settle() {
   if (!rate_check_.equal(all, devices_.size())) {
     rate_check_.raise(acts_, agreement_);
   }
+  storage_.replicas().take_shared(all);
   if (storage_.replicas().differ(all)) {
     storage_.replicas().raise(all);
   }

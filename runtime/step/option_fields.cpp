@@ -154,9 +154,11 @@ void TrainerOptions::validate() const {
     const bool refuses = pair.values.empty() ? value != unset
                                              : (" " + pair.values + " ").find(" " + value + " ") !=
                                                    std::string::npos;
-    LOCKSTEP_CHECK(values.at(pair.option) == defaults.at(pair.option) || !refuses,
-                   "TrainerOptions.", pair.option, pair.why.rfind("needs", 0) == 0 ? " " : ": ",
-                   pair.why, pair.why.back() == ' ' ? value : "");
+    const std::string& asked = values.at(pair.option);
+    const bool asks = asked != defaults.at(pair.option) && asked != "false";
+    LOCKSTEP_CHECK(!asks || !refuses, "TrainerOptions.", pair.option,
+                   pair.why.rfind("needs", 0) == 0 ? " " : ": ", pair.why,
+                   pair.why.back() == ' ' ? value : "");
   }
 }
 

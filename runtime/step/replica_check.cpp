@@ -8,7 +8,6 @@
 #include <lockstep/collectives/impl/rank_names.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step/impl/replica_check.h>
-#include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/replicas.h>
 #include <xxhash.h>
 
@@ -22,10 +21,6 @@ constexpr int64_t kLeastPart = 4096;  // bytes: half a microsecond
 
 /// In the votes a digest has so few bits that sums of its square over 8192 ranks are exact.
 constexpr unsigned kVoteBits = 18;
-
-at::Tensor in_memory_order(const at::Tensor& array) {
-  return array.is_non_overlapping_and_dense() ? flat_alias(array, "") : array.contiguous();
-}
 
 /// Adds form(bucket) of each bucket, parameter by parameter.
 template <typename Form>
@@ -57,28 +52,6 @@ std::vector<ReplicatedArray> moments(const Reducer& reducer, Updater& updater) {
     arrays.clear();
   }
   return arrays;
-}
-
-std::vector<uint64_t> digests(const std::vector<ReplicatedArray>& arrays) {
-  std::vector<uint64_t> all;
-  all.reserve(arrays.size());
-  for (const ReplicatedArray& each : arrays) {
-    all.push_back(digest({in_memory_order(each.array)}));
-  }
-  return all;
-}
-
-std::string bytes_of(const std::vector<uint64_t>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint64_t)};
-}
-
-std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
-  std::vector<std::string> names;
-  names.reserve(arrays.size());
-  for (const ReplicatedArray& each : arrays) {
-    names.push_back(each.name);
-  }
-  return names;
 }
 
 /// The weight of an array: "a.weight" of "a.weight (master)".
@@ -125,19 +98,8 @@ std::string cause_of(const std::string& weight, const WrittenWeights& written,
 
 }  // namespace
 
-std::optional<DigestDifference> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
-                                                         const Agreement& agreement) {
-  std::vector<uint64_t> mine;
-  agreement.attempt([&] { mine = digests(arrays); });
-  const std::string bytes = bytes_of(mine);
-  if (same_on_all_ranks(XXH3_64bits(bytes.data(), bytes.size()), agreement.communicator())) {
-    return std::nullopt;
-  }
-  return difference_of(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
-}
-
 ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
-                           Updater& updater, const WrittenWeights& written, Agreement agreement,
+                           Updater& updater, WrittenWeights& written, Agreement agreement,
                            int64_t every, std::vector<ReplicatedArray> shared,
                            const NamedTensors& averages)
     : trainable_(trainable),
@@ -181,11 +143,11 @@ void ReplicaCheck::note_arrays(const Arena& arena, const NamedTensors& averages)
   }
   add_flats(arrays_, arena, reducer_, "", [](const Bucket& bucket) { return bucket.weights; });
   for (const auto& [name, average] : averages) {
-    arrays_.push_back({name + ".ema", in_memory_order(average)});
+    arrays_.push_back({name + ".ema", ReplicatedArray{name, average}.flat()});
   }
   without_moments_ = arrays_.size();
   for (const ReplicatedArray& moment : moments(reducer_, updater_)) {
-    arrays_.push_back({moment.name, in_memory_order(moment.array)});
+    arrays_.push_back({moment.name, moment.flat()});
   }
 }
 
@@ -255,6 +217,23 @@ bool ReplicaCheck::digests_differ(const Votes& all) const {
   return sum * sum != squares * static_cast<uint64_t>(agreement_.communicator().size());
 }
 
+void ReplicaCheck::take_shared() {
+  if (!written_.takes_shared()) {
+    return;
+  }
+  if (const auto difference = written_.take_shared(agreement_)) {
+    throw diverged(*difference, difference->first);
+  }
+}
+
+void ReplicaCheck::take_shared(Votes& all) {
+  if (has_one_copy_ && all.hidden > 0) {
+    take_shared();
+    hidden_ = written_.hidden_on_host();
+    all.hidden = agreement_.any(hidden_.has_value()) ? 1 : 0;
+  }
+}
+
 void ReplicaCheck::raise(const Votes& all) {
   if (has_one_copy_ && all.hidden > 0) {
     agreement_.raise(hidden_);
@@ -266,9 +245,9 @@ void ReplicaCheck::raise(const Votes& all) {
   // The state is equal by now: the update wrote the weight from its master before the host knew.
   const std::vector<std::string> names = {
       c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
-  const std::vector<uint64_t> mine = {last_digest_};
+  const std::string mine(reinterpret_cast<const char*>(&last_digest_), sizeof last_digest_);
   const DigestDifference difference =
-      difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine)));
+      difference_of(names, agreement_.communicator().all_gather_bytes(mine));
   const auto part = arrays_.begin() + static_cast<std::ptrdiff_t>(last_array_);
   const auto left = static_cast<size_t>(arrays_.end() - part);
   const std::vector<ReplicatedArray> compared(
@@ -319,12 +298,15 @@ void ReplicaCheck::hold_at_end(const Runtime& runtime) {
   }
   for (const ReplicatedArray& each : whole_state()) {
     if (!written_.is_renormed(each.name)) {  // an evaluation may have shrunk other rows on a peer
-      runtime.hold_at_end(each.name, digest({in_memory_order(each.array)}));
+      runtime.hold_at_end(each.name, each.digest());
     }
   }
 }
 
 bool ReplicaCheck::are_equal(const std::vector<ReplicatedArray>& more) {
+  if (written_.takes_shared()) {
+    written_.take_shared(agreement_);  // what is not alike differs below
+  }
   std::vector<ReplicatedArray> state = whole_state();
   state.insert(state.end(), more.begin(), more.end());
   const bool equal = !difference_between_ranks(state, agreement_).has_value();

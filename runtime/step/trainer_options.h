@@ -88,12 +88,18 @@ struct TrainerOptions {
   TORCH_ARG(bool, shard_optimizer) = false;
   /// With shard_optimizer, on hosts: the ranks of a node have one copy of the trained weights, in
   /// shared memory, and need no gather. Frozen weights and buffers are not shared. The bits are
-  /// those of a run without. A write of the program to a weight stays with its rank until
-  /// Trainer::adopt_weights(), where every rank must have written the same; the next update or
-  /// snapshot without that throws Error on every rank and names the weight. If the memory cannot be
-  /// shared, each rank has its own copy, and rank 0 says so. Refused, with the reason: devices
-  /// other than the CPU, and embeddings with max_norm.
-  TORCH_ARG(bool, share_weights) = false;
+  /// those of a run without. If the memory cannot be shared, each rank has its own copy, and rank 0
+  /// says so.
+  ///
+  /// A write of the program to a weight stays with its rank, in a copy of the pages that it wrote.
+  /// Unset, the next update or snapshot adopts what every rank wrote alike, as it does without
+  /// sharing, and throws Error on every rank if ranks wrote different values. With true only
+  /// Trainer::adopt_weights() adopts it: the next update or snapshot without that throws Error on
+  /// every rank and names the weight.
+  ///
+  /// Unset, weights are not shared on devices, nor of a model with a max_norm embedding, nor where
+  /// each node has one rank. With true the first two are refused, with the reason.
+  TORCH_ARG(std::optional<bool>, share_weights) = std::nullopt;
   /// On devices: masters, remainders, averages and moments are in page-locked host memory, and
   /// travel to the device and back in each update, bucket by bucket, while others are updated. The
   /// device then holds weights, gradients and two buckets of states. The bits are those of a run

@@ -52,15 +52,10 @@ Communicator ranks_of_gradients(const TrainerOptions& options, const Communicato
   return options.local_updates() ? Communicator(make_solo_transport(device)) : devices;
 }
 
-/// Null if the options ask for none, or if this machine has none. Collective.
-std::shared_ptr<NodeMemory> node_memory(const TrainerOptions& options,
-                                        const Communicator& communicator,
-                                        const std::vector<BucketPlan>& plans) {
-  if (!options.share_weights() || shards(options, communicator) == 1) {
-    return nullptr;
-  }
-  return NodeMemory::make(communicator, Arena::node_bytes(plans, communicator.size()),
-                          "share_weights");
+/// Collective.
+bool some_node_has_several_ranks(const Communicator& communicator) {
+  const std::vector<int64_t> sizes = communicator.all_gather_numbers(communicator.local_size());
+  return *std::max_element(sizes.begin(), sizes.end()) > 1;
 }
 
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator,
@@ -144,7 +139,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   }
   const auto plans = plans_for(trainable_.parameters);
   agreement_.attempt([&] {
-    if (options.share_weights()) {
+    if (options.share_weights().value_or(false)) {
       LOCKSTEP_CHECK(runtime.device().is_cpu(), "share_weights: the model is on ", runtime.device(),
                      ", and only host memory can be shared; use share_weights(false)");
       require_no_renormed_tables("share_weights: ", model);
@@ -158,7 +153,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
                      "optimizer, such as AdamW, or offload_states(false)");
     }
   });
-  std::shared_ptr<NodeMemory> node = node_memory(options, devices_, plans);
+  std::shared_ptr<NodeMemory> node = node_memory(plans);
   agreement_.attempt([&] {
     if (dtype_is_probed() && runtime.is_main()) {
       SlowDtypeNotice::of_process().look_at(options.precision(), runtime.device());
@@ -247,6 +242,21 @@ std::vector<at::Tensor> TrainingStorage::allocate_leaf_sums(
   return options_.reproducible() ? LeafSums::allocate(devices_, plans) : std::vector<at::Tensor>();
 }
 
+/// Null if weights are not shared, or if this machine has no memory for it. Collective.
+std::shared_ptr<NodeMemory> TrainingStorage::node_memory(
+    const std::vector<BucketPlan>& plans) const {
+  if (shards(options_, devices_) == 1) {
+    return nullptr;
+  }
+  const bool shares = options_.share_weights().has_value()
+                          ? *options_.share_weights()
+                          : runtime_.device().is_cpu() && !has_renormed_tables(model_) &&
+                                some_node_has_several_ranks(devices_);
+  return shares ? NodeMemory::make(devices_, Arena::node_bytes(plans, devices_.size()),
+                                   "share_weights")
+                : nullptr;
+}
+
 Arena TrainingStorage::new_arena(const std::vector<BucketPlan>& plans,
                                  std::shared_ptr<NodeMemory> node) const {
   return {trainable_.parameters, plans, options_.precision(),
@@ -275,7 +285,8 @@ void TrainingStorage::make_checks() {
       model_, trainable_, every > 0 ? every : 100,
       watch_ != nullptr ? watch_->followers() : std::vector<ModelWatch::Follower>());
   written_ = std::make_unique<WrittenWeights>(trainable_, *arena_, reducer_->plans(),
-                                              RenormedTables(model_, gradient_ranks_));
+                                              RenormedTables(model_, gradient_ranks_),
+                                              !options_.share_weights().has_value());
   frozen_watch_ = std::make_unique<FrozenWatch>(trainable_.frozen, exact_, options_.precision(),
                                                 every > 0 ? every : 100);
   replicas_ = std::make_unique<ReplicaCheck>(
@@ -373,7 +384,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const auto plans = plans_for(now.parameters);
   Wires wires = allocate_wires(devices_, plans, wire_layout(options_, devices_));
   std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
-  std::shared_ptr<NodeMemory> node = node_memory(options_, devices_, plans);
+  std::shared_ptr<NodeMemory> node = node_memory(plans);
   const Trainable before = trainable_;
   const ExactValues exact_before = exact_;
   std::optional<Arena> arena_before;

@@ -6,6 +6,7 @@
 #include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/runtime/step/impl/replicated_array.h>
 #include <lockstep/runtime/step/impl/written_weights.h>
 #include <lockstep/runtime/storage/impl/versions.h>
 
@@ -80,11 +81,13 @@ bool are_rounded_masters(const Arena::Bucket& bucket) {
 
 }  // namespace
 
-WrittenWeights::WrittenWeights(const Trainable& trainable, const Arena& arena,
-                               const std::vector<BucketPlan>& plans, RenormedTables tables)
+WrittenWeights::WrittenWeights(const Trainable& trainable, Arena& arena,
+                               const std::vector<BucketPlan>& plans, RenormedTables tables,
+                               bool takes_shared)
     : trainable_(trainable),
       arena_(arena),
       tables_(std::move(tables)),
+      takes_shared_(takes_shared),
       places_(trainable.parameters.size()),
       lent_(std::make_shared<const char>('\0')) {
   for (size_t b = 0; b < plans.size(); ++b) {
@@ -147,9 +150,12 @@ void WrittenWeights::take() {
 }
 
 void WrittenWeights::adopt() {
-  if (is_lent()) {
-    return;
+  if (!is_lent() && !arena_.shared()) {
+    adopt_seen();
   }
+}
+
+void WrittenWeights::adopt_seen() {
   for (size_t i = 0; i < places_.size(); ++i) {
     if (const uint32_t now = version(i); now != seen_[i]) {
       adopt(places_[i]);
@@ -160,8 +166,8 @@ void WrittenWeights::adopt() {
 }
 
 void WrittenWeights::adopt(const Place& place) const {
-  if (!has_own_masters(place.bucket) || arena_.shared()) {
-    return;  // what is shared only adopt_weights() may write
+  if (!has_own_masters(place.bucket)) {
+    return;
   }
   const c10::AutoGradMode no_grad(false);
   const Arena::Bucket& bucket = arena_.buckets()[place.bucket];
@@ -185,14 +191,41 @@ void WrittenWeights::adopt(const Place& place) const {
            });
 }
 
-std::optional<Error> WrittenWeights::unshared() const {
-  if (const auto changed = arena_.changed_weight()) {
+std::optional<DigestDifference> WrittenWeights::take_shared(const Agreement& agreement) {
+  if (!arena_.shared() || !agreement.any(!is_lent() && arena_.written_weight().has_value()) ||
+      agreement.any(changed().has_value())) {
+    return std::nullopt;
+  }
+  std::vector<ReplicatedArray> weights;
+  for (const Arena::Bucket& bucket : arena_.buckets()) {
+    for (const Slot& slot : bucket.slots) {
+      weights.push_back({trainable_.parameters[static_cast<size_t>(slot.parameter)].name,
+                         bucket.weights.narrow(0, slot.offset, slot.numel)});
+    }
+  }
+  if (auto difference = difference_between_ranks(weights, agreement)) {
+    return difference;
+  }
+  adopt_seen();
+  arena_.publish_written();
+  return std::nullopt;
+}
+
+std::optional<Error> WrittenWeights::changed() const {
+  if (const auto name = arena_.changed_weight()) {
     return Error(
-        c10::str("weight ", *changed,
+        c10::str("weight ", *name,
                  " changed in the memory that the ranks of this node share, and no rank wrote it: "
                  "memory is faulty. Go on from the last snapshot with trainer.resume(folder) on "
                  "every rank"),
         ExitCode::diverged);
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> WrittenWeights::unshared() const {
+  if (auto found = changed()) {
+    return found;
   }
   const auto name = is_lent() ? std::nullopt : arena_.written_weight();
   if (!name) {

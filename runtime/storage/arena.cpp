@@ -216,6 +216,17 @@ std::optional<std::string> Arena::changed_weight() const {
   return found;
 }
 
+void Arena::publish_written() {
+  for (const Bucket& bucket : buckets_) {
+    publish(bucket, bucket.weights);
+  }
+  wait_for_node();
+  if (shared()) {
+    node_->restore();
+  }
+  note_digests();
+}
+
 void Arena::wait_for_node() const {
   if (shared()) {
     sharers_->barrier().wait();

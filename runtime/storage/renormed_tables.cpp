@@ -91,8 +91,20 @@ std::string RenormedTables::describe() const {
   return text;
 }
 
+namespace {
+
+std::string described_tables(const Model& model) {
+  return RenormedTables(model, Communicator::solo()).describe();
+}
+
+}  // namespace
+
+bool has_renormed_tables(const Model& model) {
+  return !described_tables(model).empty();
+}
+
 void require_no_renormed_tables(const std::string& why, const Model& model) {
-  const std::string tables = RenormedTables(model, Communicator::solo()).describe();
+  const std::string tables = described_tables(model);
   LOCKSTEP_CHECK(tables.empty(), why, tables.substr(0, tables.find('\n')),
                  ": its forward writes the rows that a batch reads; leave max_norm out, and call "
                  "weight.renorm_() after the update");

@@ -24,15 +24,6 @@ constexpr int64_t host_share = 4;
 // By then each rank that has data has a plan.
 constexpr int64_t window_of_states = 5;
 
-bool has_renormed_tables(const Model& model) {
-  try {
-    require_no_renormed_tables("", model);
-    return false;
-  } catch (const Error&) {
-    return true;
-  }
-}
-
 /// Whether the options are those of a Trainer that can be made.
 bool are_valid(const TrainerOptions& options) {
   try {
@@ -109,9 +100,6 @@ TrainerOptions MemoryPlanning::smallest(const TrainerOptions& asked, const Model
   };
   if (ranks > 1 && optimizer.fused() != nullptr && !asked.reproducible()) {
     take(TrainerOptions(options).shard_optimizer(true));
-  }
-  if (device.is_cpu() && options.shard_optimizer() && !has_renormed_tables(model)) {
-    take(TrainerOptions(options).share_weights(true));
   }
   if (!device.is_cpu() && optimizer.fused() != nullptr) {
     take(TrainerOptions(options).offload_states(true));

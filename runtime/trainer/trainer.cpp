@@ -249,6 +249,7 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
   impl_->require_outside_closure("masters()");
   impl_->step->settle();
   impl_->storage.written().adopt();
+  impl_->storage.replicas().take_shared();
   return impl_->storage.named(impl_->storage.arena().whole_masters());
 }
 
@@ -260,6 +261,7 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
 void Trainer::adopt_weights() {
   impl_->require_outside_closure("adopt_weights()");
   impl_->take_written();
+  impl_->storage.written().take_shared(impl_->agreement);  // adopt_weights() tells of differences
   impl_->storage.adopt_weights();
   impl_->saving->forget_metric();
 }

@@ -309,10 +309,11 @@ void TrainerImpl::require_written() {
   step->settle();
   agreement.raise_if_any(storage.watch().departure());
   storage.written().take();
+  storage.replicas().take_shared();
   require_one_copy();
 }
 
-/// What a rank wrote into weights that its node shares cannot be taken over.
+/// Throws Error if a rank wrote into weights that its node shares, and nothing took that over.
 void TrainerImpl::require_one_copy() {
   if (storage.arena().shared()) {
     agreement.raise_if_any(storage.written().hidden());
@@ -322,6 +323,7 @@ void TrainerImpl::require_one_copy() {
 void TrainerImpl::adopt_trainable() {
   require_between_windows("adopt_trainable()");
   take_written();
+  storage.replicas().take_shared();
   require_one_copy();
   if (storage.adopt_trainable() && captured != nullptr) {
     captured->forget();

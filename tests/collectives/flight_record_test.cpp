@@ -3,10 +3,10 @@
 #include <lockstep/collectives/core/flight_record.h>
 #include <stdlib.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
+
+#include "finished.h"
 
 namespace lockstep {
 namespace {
@@ -36,24 +36,14 @@ void write_records(const std::filesystem::path& prefix) {
   ::unsetenv("LOCKSTEP_FLIGHT_RECORD");
 }
 
-std::string output_of(const std::string& command) {
-  std::string output;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    output.append(buffer.data(), n);
-  }
-  EXPECT_EQ(pclose(pipe), 0) << output;
-  return output;
-}
-
 TEST(FlightRecord, PyTorchsAnalyserNamesTheRankThatIsMissing) {
   std::string folder = ::testing::TempDir() + "/flight-record-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   write_records(folder + "/rank_");
-  const std::string output =
-      output_of(std::string(LOCKSTEP_TEST_PYTHON) +
-                " -m torch.distributed.flight_recorder.fr_trace " + folder + " --prefix rank_");
+  const auto [code, output, time] =
+      shell(std::string(LOCKSTEP_TEST_PYTHON) + " -m torch.distributed.flight_recorder.fr_trace " +
+            folder + " --prefix rank_");
+  EXPECT_EQ(code, 0) << output;
   EXPECT_NE(output.find("all_reduce"), std::string::npos) << output;
   EXPECT_NE(output.find("{1}"), std::string::npos) << output;
   EXPECT_EQ(output.find("broadcast"), std::string::npos) << output;

@@ -3,7 +3,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <lockstep/runtime/data/impl/state_archive.h>
 #include <lockstep/runtime/local_updates.h>
-#include <lockstep/runtime/step/impl/replica_check.h>
+#include <lockstep/runtime/step/impl/replicated_array.h>
 #include <lockstep/runtime/step/impl/updater.h>
 #include <lockstep/runtime/storage/impl/arena.h>
 

@@ -118,8 +118,9 @@ LOCKSTEP_OPTION_LIST(DataParallelOptions) {
 }
 
 /// Two options of a Trainer that exclude each other, or of which one needs the other. They are
-/// refused if `option` is not the default and `with` has one of `values` (separated by blanks; "":
-/// any but the default). `why` ends the message; the value of `with` follows a blank at its end.
+/// refused if `option` is neither the default nor false, and `with` has one of `values` (separated
+/// by blanks; "": any but the default). `why` ends the message; the value of `with` follows a blank
+/// at its end.
 struct RefusedPair {
   std::string option;
   std::string with;

@@ -3,8 +3,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <c10/core/Event.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/process/impl/digest_difference.h>
 #include <lockstep/runtime/step/impl/reducer.h>
+#include <lockstep/runtime/step/impl/replicated_array.h>
 #include <lockstep/runtime/step/impl/trainable.h>
 #include <lockstep/runtime/step/impl/updater.h>
 #include <lockstep/runtime/step/impl/votes.h>
@@ -23,17 +23,6 @@ class Runtime;
 
 namespace lockstep::detail {
 
-/// An array of which every rank holds a copy with the same bits.
-struct ReplicatedArray {
-  std::string name;
-  at::Tensor array;  // dense, of any strides and device
-};
-
-/// Describes the difference between the ranks' bits: which ranks differ from the majority, and in
-/// which array first. None if all are equal. The same on every rank; collective.
-std::optional<DigestDifference> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
-                                                         const Agreement& agreement);
-
 /// Compares the training state that every rank keeps: weights, masters and moments (weights alone
 /// with a sharded optimizer). A bit that flipped in one rank's memory, or weights that one rank
 /// alone wrote, are errors with exit code diverged. Also compares weights with their own masters
@@ -49,12 +38,17 @@ class ReplicaCheck {
   /// with the same bits; compared in place of weights, masters and moments. `averages`: of
   /// buffers; compared beside weights.
   ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
-               Updater& updater, const WrittenWeights& written, Agreement agreement, int64_t every,
+               Updater& updater, WrittenWeights& written, Agreement agreement, int64_t every,
                std::vector<ReplicatedArray> shared = {}, const NamedTensors& averages = {});
 
   /// Adds the digest of what is due at update number `update` to this rank's votes; on a device,
   /// of what was due two updates ago.
   void add_to(Votes& mine, int64_t update);
+  /// Adopts what every rank wrote alike into shared weights, unless only adopt_weights() may.
+  /// Throws the same Error on every rank if they wrote different values. Collective.
+  void take_shared();
+  /// The same if the votes of all ranks say that there is something, which it takes out of them.
+  void take_shared(Votes& all);
   /// True if the votes of all ranks say that digests differ, or a weight from its master.
   bool differ(const Votes& all) const { return digests_differ(all) || all.hidden > 0; }
   /// Call it after differ(): finds the difference, throws the same Error on every rank. Collective.
@@ -88,7 +82,7 @@ class ReplicaCheck {
   const Trainable& trainable_;
   const Reducer& reducer_;
   Updater& updater_;
-  const WrittenWeights& written_;
+  WrittenWeights& written_;
   bool has_one_copy_;  // of the weights on each node
   c10::Device device_;
   Agreement agreement_;

@@ -101,6 +101,7 @@ class TrainingStorage {
   void explained(const std::function<void()>& body) const;
   std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters) const;
   std::vector<at::Tensor> allocate_leaf_sums(const std::vector<BucketPlan>& plans) const;
+  std::shared_ptr<NodeMemory> node_memory(const std::vector<BucketPlan>& plans) const;
   Arena new_arena(const std::vector<BucketPlan>& plans, std::shared_ptr<NodeMemory> node) const;
   std::unique_ptr<Updater> new_updater();
   void refresh_model() const;

@@ -3,6 +3,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <c10/core/TensorImpl.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/runtime/process/impl/digest_difference.h>
 #include <lockstep/runtime/step/impl/trainable.h>
 #include <lockstep/runtime/storage/impl/arena.h>
 #include <lockstep/runtime/storage/impl/renormed_tables.h>
@@ -20,12 +22,13 @@ namespace lockstep::detail {
 /// the master must take the written values. A write through a parameter or a view of it advances
 /// LibTorch's version of the parameter. One through data() or a pointer does not: it is found by
 /// comparing values, and refused.
-/// Ranks: take() is collective where the model has RenormedTables, the rest local. Threads: one.
+/// Ranks: take() is collective where the model has RenormedTables, take_shared() where weights are
+/// shared, the rest local. Threads: one.
 class WrittenWeights {
  public:
-  /// `plans`: those of `arena`.
-  WrittenWeights(const Trainable& trainable, const Arena& arena,
-                 const std::vector<BucketPlan>& plans, RenormedTables tables);
+  /// `plans`: those of `arena`. `takes_shared`: see takes_shared().
+  WrittenWeights(const Trainable& trainable, Arena& arena, const std::vector<BucketPlan>& plans,
+                 RenormedTables tables, bool takes_shared);
 
   /// Merges the tables, then adopts. Call it before an update or anything else reads masters.
   void take();
@@ -33,6 +36,14 @@ class WrittenWeights {
   /// rounded master. Other elements keep their low bits; with remainders, written ones do too. The
   /// host does not wait for a device.
   void adopt();
+
+  /// For weights that the ranks of a node share, in place of adopt(): adopts what every rank wrote
+  /// alike, and publishes it. Returns how the weights of the ranks differ, and then adopts nothing;
+  /// neither if memory is faulty, which hidden() tells. Call it when no rank reads weights.
+  /// Collective, if the arena is shared.
+  std::optional<DigestDifference> take_shared(const Agreement& agreement);
+  /// Whether an update does that, or only Trainer::adopt_weights().
+  bool takes_shared() const { return takes_shared_; }
 
   /// The Error of the first weight of this rank that is not its rounded master, though no write was
   /// seen, or that it wrote though the ranks of a node share it. Waits for the device.
@@ -67,13 +78,16 @@ class WrittenWeights {
   }
   template <typename Body>
   bool any_part(size_t bucket, int64_t begin, int64_t numel, const Body& body) const;
+  void adopt_seen();
   void adopt(const Place& place) const;
   std::optional<Error> hidden(size_t parameter) const;
+  std::optional<Error> changed() const;
   std::optional<Error> unshared() const;
 
   const Trainable& trainable_;
-  const Arena& arena_;
+  Arena& arena_;
   RenormedTables tables_;
+  bool takes_shared_;
   // By trained parameter:
   std::vector<Place> places_;
   std::vector<c10::VariableVersion> versions_;  // LibTorch's counters, beside each other: 20,000 of

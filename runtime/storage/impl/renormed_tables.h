@@ -40,6 +40,7 @@ class RenormedTables {
   std::vector<Table> tables_;
 };
 
+bool has_renormed_tables(const Model& model);
 /// Throws Error that begins with `why` and names the first such table, if the model has one.
 void require_no_renormed_tables(const std::string& why, const Model& model);
 

@@ -32,7 +32,8 @@ std::vector<Choice> choices() {
                   false};
   };
   return {
-      {"shard_optimizer", [](TrainerOptions& o) { o.shard_optimizer(true); }, true},
+      {"shard_optimizer", [](TrainerOptions& o) { o.shard_optimizer(true).share_weights(false); },
+       true},
       {"share_weights", [](TrainerOptions& o) { o.shard_optimizer(true).share_weights(true); },
        true},
       {"offload_states", [](TrainerOptions& o) { o.offload_states(true); }, true},

@@ -5,6 +5,8 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/adamw.h>
 
+#include <algorithm>
+
 #include "error_of.h"
 #include "file_limit.h"
 #include "mapped_memory.h"
@@ -50,7 +52,8 @@ TEST(SharedWeights, HaveTheBitsOfAShardedRunForEveryOptimizer) {
     return std::make_unique<torch::optim::AdamW>(std::move(masters), 1e-2);
   });
   for (const Precision& precision : {at_scale(Precision::O0()), testing::half_precision()}) {
-    const auto sharded = TrainerOptions().precision(precision).shard_optimizer(true).ema(0.9);
+    const auto sharded =
+        TrainerOptions().precision(precision).shard_optimizer(true).share_weights(false).ema(0.9);
     for (const auto& spec :
          {Adam(1e-2).moments(MomentFormat::bf16).clone(), SGD(0.1).momentum(0.9).clone(),
           Lion(1e-3).clone(), LAMB(1e-3).clone(), torch_adamw.clone()}) {
@@ -115,7 +118,7 @@ TEST(SharedWeights, TakeTheMemoryOfOneCopy) {
     run.train(3);
     return Bytes{meter.live(), meter.peak(), run.trainer.memory().weights};
   };
-  const Bytes own = of_three_updates(TrainerOptions().shard_optimizer(true));
+  const Bytes own = of_three_updates(TrainerOptions().shard_optimizer(true).share_weights(false));
   const Bytes one = of_three_updates(shared());
   const int64_t copy = own.weights;
   EXPECT_GE(own.live - one.live, copy);  // the node's copy is not a tensor's
@@ -157,6 +160,105 @@ TEST(SharedWeights, AWriteOnOneRankIsAnErrorOnAllThatNamesTheWeight) {
   }
 }
 
+TEST(SharedWeights, AreWhatAShardedOptimizerHasUnlessItsOptionIsFalse) {
+  const auto shares = [](const TrainerOptions& options) {
+    WideRun run(options);
+    run.train(1);
+    return mapped_at(run.model->layer->weight.const_data_ptr()).anonymous == 0;
+  };
+  const auto sharded = TrainerOptions().shard_optimizer(true);
+  EXPECT_FALSE(shares({}));
+  EXPECT_EQ(shares(sharded), runtime().size() > 1);
+  EXPECT_FALSE(shares(TrainerOptions(sharded).share_weights(false)));
+  const auto table =
+      std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(4, 3).max_norm(1.0));
+  const Trainer with_a_table(runtime(), table, AdamW(1e-2), sharded);  // is not refused
+}
+
+/// What programs do between updates, and to some updates: by operators, views and a pointer.
+void clamp_and_scale(Wide& model, int64_t update) {
+  const at::NoGradGuard no_grad;
+  if (update % 2 == 0) {
+    model.layer->weight.clamp_(-0.01, 0.02);
+    model.layer->bias.narrow(0, 3, 100).mul_(0.5);
+  }
+  if (update % 3 == 1) {
+    model.last.fill_(0.25);
+  }
+}
+
+TEST(SharedWeights, ByDefaultTakeWhatEveryRankWritesWithTheBitsOfAPlainRun) {
+  const auto trained = [](const TrainerOptions& options) {
+    WideRun run(options);
+    for (int64_t update = 0; update < 6; ++update) {
+      clamp_and_scale(*run.model, update);
+      run.train(1);
+    }
+    clamp_and_scale(*run.model, 6);
+    const at::Tensor masters = testing::flat_masters(run.trainer);
+    EXPECT_TRUE(run.trainer.replicas_agree());
+    return at::cat({testing::flat(run.model->parameters()).to(at::kFloat), masters});
+  };
+  for (const Precision& level : levels()) {
+    const auto options = TrainerOptions().precision(level).ema(0.9);
+    EXPECT_TRUE(at::equal(trained(TrainerOptions(options).shard_optimizer(true)), trained(options)))
+        << level.describe();
+  }
+}
+
+TEST(SharedWeights, ByDefaultTakeWritesInAnUpdateThatIsSkipped) {
+  const auto trained = [](const TrainerOptions& options) {
+    WideRun run(options);
+    run.train(2);
+    clamp_and_scale(*run.model, 4);
+    run.trainer.step([&] { return Loss(run.model->loss(9) * 1e30F * 1e30F); });
+    const at::Tensor after_skip = testing::flat(run.model->parameters()).clone();
+    run.train(1);
+    return at::cat({after_skip, testing::flat(run.model->parameters())}).to(at::kFloat);
+  };
+  for (const Precision& level : {Precision::O2(), Precision::O0().wire(at::kHalf)}) {
+    const auto options = TrainerOptions().precision(level);
+    EXPECT_TRUE(at::equal(trained(TrainerOptions(options).shard_optimizer(true)), trained(options)))
+        << level.describe();
+  }
+}
+
+TEST(SharedWeights, ByDefaultTakeWhatAPointerWroteOnEveryRank) {
+  WideRun run(TrainerOptions().shard_optimizer(true));
+  run.train(1);
+  auto* values = run.model->last.mutable_data_ptr<float>();
+  std::fill(values, values + run.model->last.numel(), 0.5F);
+  for (const auto& [name, master] : run.trainer.masters()) {
+    EXPECT_EQ(at::equal(master, at::full_like(master, 0.5)), name == "last") << name;
+  }
+}
+
+TEST(SharedWeights, ByDefaultRefuseWritesThatDifferBetweenRanks) {
+  if (runtime().size() == 1) {
+    return;
+  }
+  for (const Precision& level : kinds_of_masters()) {
+    for (const int writer : {0, runtime().size() - 1}) {
+      WideRun run(TrainerOptions().precision(level).shard_optimizer(true));
+      run.train(2);
+      const at::Tensor last = run.model->last.detach();
+      const at::Tensor before = last.clone();
+      if (runtime().rank() == writer) {
+        last.add_(1.0);
+      }
+      EXPECT_FALSE(run.trainer.replicas_agree());
+      const int64_t updates = run.trainer.updates();
+      EXPECT_THAT(error_of([&] { run.train(1); }),
+                  AllOf(HasSubstr("replicas have diverged"),
+                        HasSubstr("The program wrote into weight last on rank")));
+      EXPECT_EQ(run.trainer.updates(), updates);
+      last.copy_(before);
+      run.train(1);
+      EXPECT_EQ(run.trainer.updates(), updates + 1);
+    }
+  }
+}
+
 TEST(SharedWeights, AWriteOfTheSameBytesIsNone) {
   WideRun run(shared());
   run.train(1);
@@ -177,16 +279,22 @@ TEST(SharedWeights, AdoptedWritesHaveTheBitsOfAPlainRun) {
       {
         const at::NoGradGuard no_grad;
         run.model->layer->weight.clamp_(-0.01, 0.02);
-        run.model->last.mutable_data_ptr<float>()[round] *= 0.5F;
+        run.model->last.data()[round] *= 0.5;
       }
       run.trainer.adopt_weights();
     }
     run.train(1);
     EXPECT_TRUE(run.trainer.replicas_agree());
-    return testing::flat(run.model->parameters());
+    return at::cat({testing::flat(run.model->parameters()).to(at::kFloat),
+                    testing::flat_masters(run.trainer).to(at::kFloat)});
   };
-  const auto options = TrainerOptions().ema(0.9);
-  EXPECT_TRUE(at::equal(trained(shared(options)), trained(options)));
+  for (const Precision& level : levels()) {
+    const auto options = TrainerOptions().precision(level).ema(0.9);
+    const at::Tensor plain = trained(options);
+    EXPECT_TRUE(at::equal(trained(shared(options)), plain)) << level.describe();
+    EXPECT_TRUE(at::equal(trained(TrainerOptions(options).shard_optimizer(true)), plain))
+        << level.describe();
+  }
 }
 
 TEST(SharedWeights, OfATrainerThatIsGoneStayAndCanBeTrainedAgain) {

@@ -112,7 +112,7 @@ bool same_text_on_all_ranks(const std::string& text) {
 TEST(CapturedRanks, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
   constexpr int64_t steps = 150;
   for (const bool sharded : {false, true}) {
-    const auto options = dynamic_half().shard_optimizer(sharded);
+    const auto options = dynamic_half().shard_optimizer(sharded).share_weights(false);
     Trained plain(options, false);
     Trained captured(options, true);
     const auto inputs = [](int64_t step) { return own_batch(step); };
