@@ -34,13 +34,13 @@ class WrittenWeights {
   void take();
   /// Copies to masters the elements that the program wrote: those where the weight is not the
   /// rounded master. Other elements keep their low bits; with remainders, written ones do too. The
-  /// host does not wait for a device.
+  /// host does not wait for a device. Does nothing if ranks share weights.
   void adopt();
 
   /// For weights that the ranks of a node share, in place of adopt(): adopts what every rank wrote
-  /// alike, and publishes it. Returns how the weights of the ranks differ, and then adopts nothing;
-  /// neither if memory is faulty, which hidden() tells. Call it when no rank reads weights.
-  /// Collective, if the arena is shared.
+  /// alike, and publishes it. If ranks wrote different values it adopts nothing and returns the
+  /// difference. If memory is faulty it adopts nothing: hidden() tells. Call it when no rank reads
+  /// weights. Collective, if the arena is shared.
   std::optional<DigestDifference> take_shared(const Agreement& agreement);
   /// Whether an update does that, or only Trainer::adopt_weights().
   bool takes_shared() const { return takes_shared_; }
