@@ -6,7 +6,6 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/seconds_since.h>
 #include <lockstep/runtime/memory_use.h>
-#include <lockstep/runtime/storage/impl/renormed_tables.h>
 #include <lockstep/runtime/trainer/impl/memory_planning.h>
 
 #include <algorithm>
@@ -88,9 +87,8 @@ CheckpointPlan one_stage_at_a_time(const ChainCosts& costs) {
 
 }  // namespace
 
-TrainerOptions MemoryPlanning::smallest(const TrainerOptions& asked, const Model& model,
-                                        const OptimizerSpec& optimizer, c10::Device device,
-                                        int ranks) {
+TrainerOptions MemoryPlanning::smallest(const TrainerOptions& asked, const OptimizerSpec& optimizer,
+                                        c10::Device device, int ranks) {
   TrainerOptions options = asked;
   if (asked.memory().is_unlimited()) {
     return options;

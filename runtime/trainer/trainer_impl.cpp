@@ -104,8 +104,8 @@ TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSp
                          const TrainerOptions& asked, Parts parts)
     : runtime(runtime),
       agreement(runtime.control()),
-      options(MemoryPlanning::smallest(with_own_wire(asked, parts.devices), model, spec,
-                                       runtime.device(), parts.devices.size())),
+      options(MemoryPlanning::smallest(with_own_wire(asked, parts.devices), spec, runtime.device(),
+                                       parts.devices.size())),
       description(spec.describe()),
       activations(options, model),
       storage(runtime, model, spec.clone(), options, std::move(parts.trainable), parts.devices,

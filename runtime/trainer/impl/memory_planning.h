@@ -29,8 +29,8 @@ class MemoryPlanning {
  public:
   /// The options with which a run begins: those that need the least memory and change no bits.
   /// Without TrainerOptions::memory those that were asked for.
-  static TrainerOptions smallest(const TrainerOptions& asked, const Model& model,
-                                 const OptimizerSpec& optimizer, c10::Device device, int ranks);
+  static TrainerOptions smallest(const TrainerOptions& asked, const OptimizerSpec& optimizer,
+                                 c10::Device device, int ranks);
 
   MemoryPlanning(const TrainerOptions& options, c10::Device device, const Agreement& agreement,
                  const ActivationPlanning& activations, TrainingStorage& storage);
