@@ -221,9 +221,7 @@ void Arena::publish_written() {
     publish(bucket, bucket.weights);
   }
   wait_for_node();
-  if (shared()) {
-    node_->restore();
-  }
+  node_->restore();
   note_digests();
 }
 

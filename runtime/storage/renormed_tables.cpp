@@ -91,20 +91,12 @@ std::string RenormedTables::describe() const {
   return text;
 }
 
-namespace {
-
-std::string described_tables(const Model& model) {
-  return RenormedTables(model, Communicator::solo()).describe();
-}
-
-}  // namespace
-
 bool has_renormed_tables(const Model& model) {
-  return !described_tables(model).empty();
+  return !RenormedTables(model, Communicator::solo()).describe().empty();
 }
 
 void require_no_renormed_tables(const std::string& why, const Model& model) {
-  const std::string tables = described_tables(model);
+  const std::string tables = RenormedTables(model, Communicator::solo()).describe();
   LOCKSTEP_CHECK(tables.empty(), why, tables.substr(0, tables.find('\n')),
                  ": its forward writes the rows that a batch reads; leave max_norm out, and call "
                  "weight.renorm_() after the update");

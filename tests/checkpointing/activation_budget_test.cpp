@@ -119,45 +119,50 @@ TEST(ActivationBudget, ListedBlocksEndAtThePlainWeights) {
   EXPECT_THAT(ours.report, HasSubstr("plan (0 1 2) 3 4 5"));
 }
 
-/// Forward and backward with nothing of the loss alive in backward but its scalar. The gradients
-/// are there before.
-void run_step(const PlannedChain& chain, const at::Tensor& input, const Sequential& net) {
-  for (const at::Tensor& parameter : net->parameters()) {
-    parameter.mutable_grad() = at::zeros_like(parameter);
+/// A chain within the tight budget, whose plan is made.
+struct TightChain {
+  TightChain() {
+    chain.set_budget(budget);
+    run_step();
   }
-  at::Tensor output = chain(input);
-  const at::Tensor loss = output.square().mean();
-  output.reset();
-  loss.backward();
-}
+  /// Forward and backward with nothing of the loss alive in backward but its scalar. The gradients
+  /// are there before.
+  void run_step() const {
+    for (const at::Tensor& parameter : net->parameters()) {
+      parameter.mutable_grad() = at::zeros_like(parameter);
+    }
+    at::Tensor output = chain(input);
+    const at::Tensor loss = output.square().mean();
+    output.reset();
+    loss.backward();
+  }
+
+  const int64_t budget = tight_budget();
+  Sequential net = new_sequential();
+  const PlannedChain chain{chain_of(net)};
+  const at::Tensor input = batch_of_this_rank();
+};
 
 /// The loss, its gradient and what else is smaller than the smallest block of a device.
 constexpr int64_t small_blocks = 6 * 512;
 
 TEST(ActivationBudget, MeasuredPeakKeepsToTheBudget) {
-  const int64_t budget = tight_budget();
-  Sequential net = new_sequential();
-  const PlannedChain chain(chain_of(net));
-  chain.set_budget(budget);
-  const at::Tensor x = batch_of_this_rank();
-  run_step(chain, x, net);
+  const TightChain tight;
+  const int64_t budget = tight.budget;
+  const PlannedChain& chain = tight.chain;
   ASSERT_TRUE(chain.planned()->predicted.has_value());
   EXPECT_LE(chain.planned()->predicted->peak_bytes, budget);
   EXPECT_GT(chain.planned()->plain->peak_bytes, budget);
   const PlannedChain::Watch watch(chain, testing::device().type());
   EXPECT_FALSE(watch.peak_bytes().has_value());
-  run_step(chain, x, net);
+  tight.run_step();
   EXPECT_GT(*watch.peak_bytes(), budget / 2) << chain.planned()->plan.text();
   EXPECT_LE(*watch.peak_bytes(), budget + small_blocks) << chain.planned()->plan.text();
 }
 
 TEST(ActivationBudget, MeasuredPeakIsThePredictedOneWhateverTheTimes) {
-  const int64_t budget = tight_budget();
-  Sequential net = new_sequential();
-  const PlannedChain chain(chain_of(net));
-  chain.set_budget(budget);
-  const at::Tensor x = batch_of_this_rank();
-  run_step(chain, x, net);
+  const TightChain tight;
+  const PlannedChain& chain = tight.chain;
   std::mt19937 random(3);
   std::set<std::string> plans;
   for (int trial = 0; trial < 40; ++trial) {
@@ -166,11 +171,11 @@ TEST(ActivationBudget, MeasuredPeakIsThePredictedOneWhateverTheTimes) {
       stage.forward_seconds = static_cast<double>(random() % 100);
       stage.backward_seconds = static_cast<double>(random() % 100);
     }
-    const CheckpointPlan plan = plan_checkpoints(costs, budget);
+    const CheckpointPlan plan = plan_checkpoints(costs, tight.budget);
     if (plans.insert(plan.text()).second) {
       chain.use(plan);
       const PlannedChain::Watch watch(chain, testing::device().type());
-      run_step(chain, x, net);
+      tight.run_step();
       const int64_t predicted = chain.planned()->predicted->peak_bytes;
       EXPECT_GE(*watch.peak_bytes(), predicted - small_blocks) << plan.text();
       EXPECT_LE(*watch.peak_bytes(), predicted + small_blocks) << plan.text();

@@ -73,7 +73,7 @@ class Arena {
   /// arena is shared: there is no second copy to compare with.
   std::optional<std::string> changed_weight() const;
   /// Publishes what this rank wrote into shared weights, of the parts that it publishes. Every rank
-  /// must have written the same. Collective; no rank may read weights meanwhile.
+  /// must have written the same. Requires shared(). Collective; no rank may read weights meanwhile.
   void publish_written();
   /// Waits until every rank has written its part in take_masters(). Collective if shared.
   void wait_for_node() const;

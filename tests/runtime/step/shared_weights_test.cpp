@@ -175,7 +175,7 @@ TEST(SharedWeights, AreWhatAShardedOptimizerHasUnlessItsOptionIsFalse) {
   const Trainer with_a_table(runtime(), table, AdamW(1e-2), sharded);  // is not refused
 }
 
-/// What programs do between updates, and to some updates: by operators, views and a pointer.
+/// What programs do between some updates, through weights and views of them.
 void clamp_and_scale(Wide& model, int64_t update) {
   const at::NoGradGuard no_grad;
   if (update % 2 == 0) {
